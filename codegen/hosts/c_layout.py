@@ -1,0 +1,82 @@
+"""Breaks the long lines of generated C, so that templates can hold one statement or prototype per line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+WIDTH = 130  # columns of a line
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    column: int  # where its content begins
+    is_call: bool  # it has arguments or members, which stay whole as long as that is possible
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a line can be broken; the outermost place is the best."""
+
+    rank: int
+    end: int  # of what stays
+    open: tuple[Bracket, ...]
+
+
+def wrap(text: str) -> str:
+    """text with each line of code that is wider than WIDTH broken, outermost bracket first."""
+    lines: list[str] = []
+    is_macro = False
+    for line in text.splitlines():
+        is_macro = line.startswith("#define") or is_macro
+        is_comment = line.lstrip().startswith(("/*", "*"))
+        lines += [line] if is_comment or len(line) <= WIDTH else wrap_line(line, is_macro)
+        is_macro = is_macro and line.endswith("\\")
+    return "\n".join(lines) + "\n"
+
+
+def wrap_line(line: str, is_macro: bool) -> list[str]:
+    lines: list[str] = []
+    width = WIDTH - 2 if is_macro else WIDTH
+    indent = len(line) - len(line.lstrip()) + 4  # of what goes on outside of brackets
+    brackets: tuple[Bracket, ...] = ()
+    while len(line) > width:
+        places = break_places(line, brackets, width)
+        fitting = [place for place in places if place.end <= width]
+        if fitting:
+            best = min(place.rank for place in fitting)
+            place = [place for place in fitting if place.rank == best][-1]
+        elif places:
+            place = places[0]
+        else:
+            break
+        lines.append(line[: place.end] + (" \\" if is_macro else ""))
+        brackets = place.open
+        line = " " * (brackets[-1].column if brackets else indent) + line[place.end :].lstrip()
+    return [*lines, line]
+
+
+TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[(\[{]|[)\]}]|,(?=.)|(?<= )(?:&&|\|\||\|)(?= )|[?:](?= )')
+
+
+def break_places(line: str, brackets: tuple[Bracket, ...], width: int) -> list[Place]:
+    """After commas and operators in brackets, and before the parts of a conditional outside of them; as far as width, or the first one."""
+    places: list[Place] = []
+    start = len(line) - len(line.lstrip())
+    for token in TOKENS.finditer(line, start):
+        at, end = token.span()
+        match line[at]:
+            case "(" | "[" | "{":
+                is_call = line[at] == "{" or line[at - 1].isalnum() or line[at - 1] == "_"
+                brackets = (*brackets, Bracket(end, is_call))
+            case ")" | "]" | "}":
+                brackets = brackets[:-1]
+            case "," if brackets:
+                places.append(Place(2 * len(brackets), end, brackets))
+            case "&" | "|" if brackets:
+                places.append(Place(2 * len(brackets) + brackets[-1].is_call, end, brackets))
+            case "?" | ":" if not brackets and at > start:
+                places.append(Place(0, at - 1, ()))
+        if at > width and places:
+            break
+    return places
