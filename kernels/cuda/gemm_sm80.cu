@@ -1,0 +1,913 @@
+/* The GEMM that runs on every GPU since Ampere, on every shape, stride and scale of struct dg_gemm_args.
+ *
+ * One block computes one tile of d at a time. It moves tiles of 128 bytes of k through a ring of shared memory, and its warps multiply
+ * them with mma.sync.m16n8k16 (bf16, or f16 after decoding 8-bit codes in registers), with f32 accumulators. In flight: all stages of
+ * the ring but one. FP4 operands are widened to e4m3 on their way into shared memory, which is exact.
+ *
+ * An operand with k contiguous and 16-byte aligned rows comes by cp.async; any other is gathered element by element, into the same
+ * layout. Scales travel with the tile that they belong to; when their block of k ends, its partial sums are multiplied by sfa * sfb (formed in f32)
+ * and added to the sums, so that no chain of additions in the tensor cores is longer than 128. Every element of d is summed by one warp in a
+ * fixed order: the same arguments give the same bits.
+ *
+ * Read gemm() first, then multiply_step() and load_tile(). Meaning: kernels/cpu/gemm_ref.c.
+ */
+#include "device.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <limits.h>
+
+extern "C" {
+#include "ops/gemm.h"
+}
+
+namespace {
+
+/* ---- shapes -------------------------------------------------------------------------------------------------- */
+
+enum {
+    row_bytes = 128,  /* of k in one row of a tile: one line of all 32 banks */
+    chunk_bytes = 16, /* what one cp.async moves and one row of an ldmatrix holds */
+    row_chunks = row_bytes / chunk_bytes,
+    step_bytes = 32, /* of k in one multiply_step(): k16 of bf16, k32 of 8-bit codes, where it also counts elements */
+    row_steps = row_bytes / step_bytes,
+    group_tiles_m = 8 /* tiles of d that share columns of b run together, so that L2 serves them */
+};
+
+/* The compile-time knobs of a kernel. A warp computes warp_m x warp_n of the tile. */
+struct config_bf16_large {
+    static constexpr bool is_bf16 = true;
+    static constexpr int tile_m = 128, tile_n = 128, warp_m = 64, warp_n = 64;
+    static constexpr int blocks_per_sm = 2, max_stages = 3;
+};
+struct config_bf16_small {
+    static constexpr bool is_bf16 = true;
+    static constexpr int tile_m = 32, tile_n = 64, warp_m = 16, warp_n = 32;
+    static constexpr int blocks_per_sm = 2, max_stages = 8;
+};
+struct config_f8_large { /* twice the accumulators per element of d: half the elements per warp */
+    static constexpr bool is_bf16 = false;
+    static constexpr int tile_m = 128, tile_n = 128, warp_m = 64, warp_n = 32;
+    static constexpr int blocks_per_sm = 1, max_stages = 4;
+};
+struct config_f8_small {
+    static constexpr bool is_bf16 = false;
+    static constexpr int tile_m = 32, tile_n = 64, warp_m = 16, warp_n = 32;
+    static constexpr int blocks_per_sm = 2, max_stages = 8;
+};
+
+/* What follows from a config. */
+template <class Config>
+struct shape {
+    static constexpr int warps_n = Config::tile_n / Config::warp_n;
+    static constexpr int threads = 32 * warps_n * (Config::tile_m / Config::warp_m);
+    static constexpr int rows_m = Config::warp_m / 16; /* mma tiles of a warp */
+    static constexpr int cols_n = Config::warp_n / 8;
+    static constexpr int element_bytes = Config::is_bf16 ? 2 : 1; /* in shared memory */
+    static constexpr int row_elements = row_bytes / element_bytes;
+    static constexpr int operand_a_bytes = Config::tile_m * row_bytes;
+    static constexpr int operand_b_bytes = Config::tile_n * row_bytes;
+    static constexpr int scale_rows = Config::is_bf16 ? 0 : Config::tile_m + Config::tile_n; /* a's rows, then b's */
+    static constexpr int stage_bytes = operand_a_bytes + operand_b_bytes + scale_rows * row_steps * 4;
+    static constexpr int copy_rows = threads / row_chunks; /* rows that the block copies at once; a multiple of 8 */
+};
+
+/* How an operand gets into shared memory. */
+enum loader {
+    load_copy,      /* k contiguous, rows 16-byte aligned: cp.async */
+    load_widen_fp4, /* FP4, k contiguous, rows 8-byte aligned */
+    load_gather_k,  /* anything; lanes run along k */
+    load_gather_mn  /* anything; lanes run along mn */
+};
+
+struct side { /* one operand and its scales */
+    struct dg_gemm_operand operand;
+    struct dg_gemm_scale scale;
+    int64_t rows; /* m or n */
+    int64_t copy_step_bytes; /* from a row to the one that the same thread copies next */
+    enum loader loader;
+};
+
+struct problem {
+    struct side side[2]; /* a, b */
+    int64_t k;
+    int64_t tiles_m, tiles_n;
+    int stages;
+    int scales_per_row;            /* of a tile: 1, or row_steps when a scale covers less than the tile */
+    bool is_cut_at_scales;         /* a scale may end anywhere: tiles end there too */
+    const void *c;
+    int64_t c_stride_m, c_stride_n;
+    void *d;
+    int64_t d_stride_m;
+    int64_t head_left, head_mid, head_right;
+    bool is_d_f32;
+    bool can_store_four;           /* four neighbours of d at a time */
+};
+
+/* ---- PTX ----------------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ uint32_t shared_address(const void *pointer)
+{
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/* 16 bytes from global memory; or, when that is not valid to read, 16 bytes of 0. */
+__device__ __forceinline__ void copy_chunk(uint32_t target, const void *source, bool is_valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(is_valid ? 16 : 0) : "memory");
+}
+
+__device__ __forceinline__ void copy_word(uint32_t target, const void *source)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
+}
+
+__device__ __forceinline__ void commit_copies()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most `in_flight` groups of this thread's copies, of 0 to most, are unfinished. The instruction takes a constant; a row of
+ * predicated ones costs less than a jump. */
+template <int most>
+__device__ __forceinline__ void wait_for_copies(int in_flight)
+{
+    if (in_flight == most) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(most) : "memory");
+    }
+    if constexpr (most > 0) {
+        wait_for_copies<most - 1>(in_flight);
+    }
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+template <class Config>
+__device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+{
+    if constexpr (Config::is_bf16) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+}
+
+/* ---- number formats ------------------------------------------------------------------------------------------ */
+
+/* Four e4m3 codes to two pairs of f16 with the same values, NaN codes to NaN. */
+__device__ __forceinline__ void decode_e4m3(uint32_t codes, uint32_t *low, uint32_t *high)
+{
+#if __CUDA_ARCH__ >= 890
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }"
+        : "=r"(*low), "=r"(*high)
+        : "r"(codes));
+#else
+    /* Sign to bit 15 and magnitude to bits 7 to 13 is 2^-8 times the value, subnormals included. The NaN magnitude, 0x7f, is the one to which
+     * adding 1 sets bit 7; that bit lands on the top bit of the f16 exponent, beside four ones: a NaN. */
+    uint32_t magnitude = codes & 0x7f7f7f7fu;
+    magnitude |= (magnitude + 0x01010101u) & 0x80808080u;
+    uint32_t low_bits = (__byte_perm(magnitude, 0, 0x4140) << 7) | (__byte_perm(codes, 0, 0x1404) & 0x80008000u);
+    uint32_t high_bits = (__byte_perm(magnitude, 0, 0x4342) << 7) | (__byte_perm(codes, 0, 0x3424) & 0x80008000u);
+    const uint32_t two_to_8 = 0x5c005c00u;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(*low) : "r"(low_bits), "r"(two_to_8));
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(*high) : "r"(high_bits), "r"(two_to_8));
+#endif
+}
+
+/* Four e2m1 codes, in the low nibbles of 16 bits, to four e4m3 codes of the same values. */
+__device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes)
+{
+    const uint32_t magnitudes_0_to_3 = 0x3c383000u, magnitudes_4_to_7 = 0x4c484440u; /* 0 .5 1 1.5 and 2 3 4 6 */
+    uint32_t signs = ((codes << 4) & 0x80u) | ((codes << 8) & 0x8000u) | ((codes << 12) & 0x800000u) | ((codes << 16) & 0x80000000u);
+    return __byte_perm(magnitudes_0_to_3, magnitudes_4_to_7, codes & 0x7777u) | signs;
+}
+
+/* The value of a scale from its word; `byte` says which of the four exponents of a UE8M0 word. */
+__device__ __forceinline__ float decode_scale(enum dg_gemm_scale_type type, uint32_t word, int byte)
+{
+    if (type == DG_SCALE_NONE) {
+        return 1.0f;
+    }
+    if (type == DG_SCALE_F32) {
+        return __uint_as_float(word);
+    }
+    uint32_t exponent = (word >> (8 * byte)) & 0xffu;
+    bool is_subnormal_or_nan = exponent == 0 || exponent == 0xff;
+    return __uint_as_float((exponent << 23) | (is_subnormal_or_nan ? 1u << 22 : 0u));
+}
+
+/* ---- shared memory ------------------------------------------------------------------------------------------- */
+
+/* Byte offset of a chunk in a tile of rows of 128 bytes. Chunks of a row are permuted by the row, so that the eight rows of an
+ * ldmatrix, and eight rows written by eight lanes, lie in different banks. */
+__device__ __forceinline__ int chunk_offset(int row, int chunk)
+{
+    return row * row_bytes + ((chunk ^ (row & 7)) * chunk_bytes);
+}
+
+/* The scales of a stage, [row_steps][tile_m + tile_n]. */
+template <class Config>
+__device__ __forceinline__ uint32_t *scales_of(unsigned char *stage)
+{
+    return reinterpret_cast<uint32_t *>(stage + shape<Config>::operand_a_bytes + shape<Config>::operand_b_bytes);
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------------- */
+
+/* A tile of one operand: `rows` rows from row0 on, k from k0 to k_end; what lies outside is filled with 0. */
+struct tile {
+    int64_t row0;
+    int64_t k0, k_end;
+    int rows;
+    int valid_rows; /* at most rows, at least 1 */
+};
+
+/* What a thread needs to copy its chunk of every copy_rows'th row, tile after tile along k. */
+template <class Config, int tile_rows>
+struct copier {
+    const char *source; /* of this thread's chunk in its first row, in the next tile */
+    int offset;         /* of that chunk in shared memory */
+    int rows;           /* that are valid, counted from its first row */
+
+    __device__ __forceinline__ copier(const struct side &side, int64_t row0)
+    {
+        int row = static_cast<int>(threadIdx.x) / row_chunks, chunk = static_cast<int>(threadIdx.x) % row_chunks;
+        source = static_cast<const char *>(side.operand.data) +
+                 (row0 + row) * side.operand.stride_mn * shape<Config>::element_bytes + chunk * chunk_bytes;
+        offset = chunk_offset(row, chunk);
+        rows = static_cast<int>(min(side.rows - row0, static_cast<int64_t>(tile_rows))) - row;
+    }
+
+    /* valid_bytes: of each row of the tile, the others are filled with 0. */
+    __device__ __forceinline__ void copy(const struct side &side, int valid_bytes, unsigned char *target)
+    {
+        int left = valid_bytes - static_cast<int>(threadIdx.x) % row_chunks * chunk_bytes;
+        if (left > 0 && left < chunk_bytes) {
+            copy_end(side, left, target);
+        } else {
+            const char *from = source;
+            uint32_t address = shared_address(target) + offset;
+#pragma unroll
+            for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
+                bool is_valid = left > 0 && pass * shape<Config>::copy_rows < rows;
+                copy_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from, is_valid);
+                from += side.copy_step_bytes;
+            }
+        }
+        source += row_bytes;
+    }
+
+    /* The chunk in which k ends: nothing beyond is read. */
+    __device__ __forceinline__ void copy_end(const struct side &side, int left, unsigned char *target)
+    {
+        const char *from = source;
+#pragma unroll 1
+        for (int row = 0; row < tile_rows; row += shape<Config>::copy_rows) {
+            unsigned char *to = target + offset + row * row_bytes;
+            *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+            for (int e = 0; e < left && row < rows; ++e) {
+                to[e] = static_cast<unsigned char>(from[e]);
+            }
+            from += side.copy_step_bytes;
+        }
+    }
+};
+
+/* FP4 rows of which 8 bytes make a chunk of e4m3. */
+template <class Config>
+__device__ __forceinline__ void widen_tile(const struct side &side, const struct tile &tile, unsigned char *target)
+{
+    for (int i = static_cast<int>(threadIdx.x); i < tile.rows * row_chunks; i += shape<Config>::threads) {
+        int row = i / row_chunks, chunk = i % row_chunks;
+        int64_t k = tile.k0 + chunk * chunk_bytes;
+        uint2 codes = make_uint2(0, 0);
+        if (row < tile.valid_rows && k < tile.k_end) {
+            const char *source = static_cast<const char *>(side.operand.data) + ((tile.row0 + row) * side.operand.stride_mn + k) / 2;
+            int64_t left = tile.k_end - k;
+            if (left >= chunk_bytes) {
+                codes = *reinterpret_cast<const uint2 *>(source);
+            } else { /* the end of a row: nothing beyond it is read */
+#pragma unroll 1
+                for (int e = 0; e < left; ++e) {
+                    uint32_t code = (static_cast<uint32_t>(static_cast<unsigned char>(source[e / 2])) >> (4 * (e % 2))) & 0xfu;
+                    if (e < 8) {
+                        codes.x |= code << (4 * e);
+                    } else {
+                        codes.y |= code << (4 * (e - 8));
+                    }
+                }
+            }
+        }
+        *reinterpret_cast<uint4 *>(target + chunk_offset(row, chunk)) = make_uint4(
+            widen_e2m1(codes.x & 0xffffu), widen_e2m1(codes.x >> 16), widen_e2m1(codes.y & 0xffffu), widen_e2m1(codes.y >> 16));
+    }
+}
+
+/* One element as it lies in shared memory; index counts elements from data. */
+template <class Config>
+__device__ __forceinline__ uint32_t load_element(const struct dg_gemm_operand &operand, int64_t index)
+{
+    if constexpr (Config::is_bf16) {
+        return static_cast<const uint16_t *>(operand.data)[index];
+    } else {
+        const unsigned char *bytes = static_cast<const unsigned char *>(operand.data);
+        if (operand.type == DG_GEMM_F8E4M3) {
+            return bytes[index];
+        }
+        uint32_t pair = bytes[index >> 1]; /* also for negative indices: rounds down, and the even nibble is the low one */
+        return widen_e2m1((pair >> (4 * (index & 1))) & 0xfu) & 0xffu;
+    }
+}
+
+template <class Config>
+__device__ __forceinline__ void gather_tile(const struct side &side, const struct tile &tile, unsigned char *target)
+{
+    constexpr int element_bytes = shape<Config>::element_bytes;
+    constexpr int chunk_elements = chunk_bytes / element_bytes;
+    constexpr int word_elements = 4 / element_bytes;
+    for (int i = static_cast<int>(threadIdx.x); i < tile.rows * row_chunks; i += shape<Config>::threads) {
+        bool is_along_k = side.loader == load_gather_k;
+        int row = is_along_k ? i / row_chunks : i % tile.rows;
+        int chunk = is_along_k ? i % row_chunks : i / tile.rows;
+        int64_t k = tile.k0 + chunk * chunk_elements;
+        int64_t left = row < tile.valid_rows ? tile.k_end - k : 0;
+        int64_t index = (tile.row0 + row) * side.operand.stride_mn + k * side.operand.stride_k;
+        uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int e = 0; e < chunk_elements; ++e) {
+            if (e < left) {
+                words[e / word_elements] |= load_element<Config>(side.operand, index) << (8 * element_bytes * (e % word_elements));
+            }
+            index += side.operand.stride_k;
+        }
+        *reinterpret_cast<uint4 *>(target + chunk_offset(row, chunk)) = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+/* What a thread needs to copy the scale words of one row of a or b, tile after tile along k. */
+template <class Config>
+struct scale_copier {
+    const uint32_t *words; /* of this row; NULL: no scale for this thread */
+    int64_t block;         /* of k, the last one that was copied */
+    int64_t block_end;
+
+    __device__ __forceinline__ scale_copier(const struct problem &p, int64_t m0, int64_t n0)
+    {
+        static_assert(shape<Config>::scale_rows <= shape<Config>::threads, "a thread for every row");
+        int i = static_cast<int>(threadIdx.x);
+        const struct side &side = p.side[i >= Config::tile_m];
+        int64_t row = i >= Config::tile_m ? n0 + i - Config::tile_m : m0 + i;
+        bool has_scale = i < shape<Config>::scale_rows && row < side.rows && side.scale.type != DG_SCALE_NONE;
+        words = has_scale ? static_cast<const uint32_t *>(side.scale.data) + row / side.scale.gran_mn * side.scale.stride_mn : nullptr;
+        block = 0;
+        block_end = side.scale.gran_k;
+    }
+
+    /* target: [row_steps][tile_m + tile_n]. A step, and a tile that has one scale, never go beyond the next block. */
+    __device__ __forceinline__ void copy(const struct problem &p, int64_t k0, int64_t k_end, uint32_t *target)
+    {
+        if (!words) {
+            return;
+        }
+        const struct dg_gemm_scale &scale = p.side[threadIdx.x >= Config::tile_m].scale;
+        for (int s = 0; s < p.scales_per_row && k0 + s * step_bytes < k_end; ++s) {
+            if (k0 + s * step_bytes >= block_end) {
+                ++block;
+                block_end += scale.gran_k;
+            }
+            int64_t word = scale.type == DG_SCALE_UE8M0 ? block / 4 : block;
+            copy_word(shared_address(target + s * shape<Config>::scale_rows + threadIdx.x), words + word * scale.stride_k);
+        }
+    }
+};
+
+/* Loads those operands of a stage that no copier can. */
+template <class Config>
+__device__ __forceinline__ void load_by_elements(const struct problem &p, int64_t m0, int64_t n0, int64_t k0, int64_t k_end, unsigned char *stage)
+{
+#pragma unroll 1
+    for (int which = 0; which < 2; ++which) {
+        const struct side &side = p.side[which];
+        if (side.loader == load_copy) {
+            continue;
+        }
+        struct tile tile;
+        tile.row0 = which ? n0 : m0;
+        tile.k0 = k0;
+        tile.k_end = k_end;
+        tile.rows = which ? Config::tile_n : Config::tile_m;
+        tile.valid_rows = static_cast<int>(min(side.rows - tile.row0, static_cast<int64_t>(tile.rows)));
+        unsigned char *target = stage + (which ? shape<Config>::operand_a_bytes : 0);
+        if (!Config::is_bf16 && side.loader == load_widen_fp4) {
+            widen_tile<Config>(side, tile, target);
+        } else {
+            gather_tile<Config>(side, tile, target);
+        }
+    }
+}
+
+/* Where the tile of k that begins at k0 ends. */
+template <class Config>
+__device__ __forceinline__ int64_t end_of_tile(const struct problem &p, int64_t k0)
+{
+    int64_t end = min(k0 + shape<Config>::row_elements, p.k);
+    if (!Config::is_bf16 && p.is_cut_at_scales) {
+        for (int which = 0; which < 2; ++which) {
+            if (p.side[which].scale.type != DG_SCALE_NONE) {
+                end = min(end - k0, p.side[which].scale.gran_k - k0 % p.side[which].scale.gran_k) + k0;
+            }
+        }
+    }
+    return end;
+}
+
+/* ---- computing ----------------------------------------------------------------------------------------------- */
+
+/* Where this thread works in the block's tile. An mma tile's accumulators 0 and 1 are row `row`, columns `col` and col + 1; 2 and 3 are
+ * row + 8. */
+template <class Config>
+struct place {
+    int warp_row, warp_col;
+    int row, col;
+    int matrix_row, matrix_chunk; /* the row of 16 and the chunk of 2 whose address this lane gives to ldmatrix, for a */
+    int matrix_col, matrix_col_chunk; /* the same for b, where the second matrix is the next chunk */
+
+    __device__ __forceinline__ place()
+    {
+        int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+        warp_row = warp / shape<Config>::warps_n * Config::warp_m;
+        warp_col = warp % shape<Config>::warps_n * Config::warp_n;
+        row = warp_row + lane / 4;
+        col = warp_col + lane % 4 * 2;
+        matrix_row = warp_row + lane % 16;
+        matrix_chunk = lane / 16;
+        matrix_col = warp_col + lane % 8 + lane / 16 * 8;
+        matrix_col_chunk = lane / 8 % 2;
+    }
+};
+
+/* The accumulators of a warp. */
+template <class Config>
+struct accumulators {
+    float at[shape<Config>::rows_m][shape<Config>::cols_n][4];
+
+    __device__ __forceinline__ void clear()
+    {
+#pragma unroll
+        for (int i = 0; i < shape<Config>::rows_m; ++i) {
+#pragma unroll
+            for (int j = 0; j < shape<Config>::cols_n; ++j) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    at[i][j][e] = 0.0f;
+                }
+            }
+        }
+    }
+};
+
+/* Adds the product of 32 bytes of k of a stage.
+ *
+ * An 8 x 8 matrix of ldmatrix gives a lane 4 bytes of k of one row. Of bf16 that is the pair that mma wants there. Of 8-bit codes it is four
+ * neighbours in k; they serve as the pair of the lower and the pair of the upper half of a k16: a permutation of k, the same in a and b. */
+template <class Config>
+__device__ __forceinline__ void multiply_step(struct accumulators<Config> &sums, const place<Config> &at, uint32_t stage, int step)
+{
+    constexpr int rows_m = shape<Config>::rows_m, cols_n = shape<Config>::cols_n;
+    uint32_t a[rows_m][4], b[cols_n / 2][4];
+#pragma unroll
+    for (int i = 0; i < rows_m; ++i) {
+        load_matrices(a[i], stage + chunk_offset(at.matrix_row + 16 * i, 2 * step + at.matrix_chunk));
+    }
+#pragma unroll
+    for (int j = 0; j < cols_n / 2; ++j) {
+        load_matrices(b[j], stage + shape<Config>::operand_a_bytes + chunk_offset(at.matrix_col + 16 * j, 2 * step + at.matrix_col_chunk));
+    }
+
+    if constexpr (Config::is_bf16) {
+#pragma unroll
+        for (int i = 0; i < rows_m; ++i) {
+#pragma unroll
+            for (int j = 0; j < cols_n; ++j) {
+                const uint32_t b_pair[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
+                multiply<Config>(sums.at[i][j], a[i], b_pair);
+            }
+        }
+    } else {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) { /* 16 of the 32 codes: one chunk */
+            uint32_t b_pair[cols_n][2];
+#pragma unroll
+            for (int j = 0; j < cols_n; ++j) {
+                decode_e4m3(b[j / 2][j % 2 * 2 + half], &b_pair[j][0], &b_pair[j][1]);
+            }
+#pragma unroll
+            for (int i = 0; i < rows_m; ++i) {
+                uint32_t a_quad[4];
+                decode_e4m3(a[i][2 * half], &a_quad[0], &a_quad[2]);
+                decode_e4m3(a[i][2 * half + 1], &a_quad[1], &a_quad[3]);
+#pragma unroll
+                for (int j = 0; j < cols_n; ++j) {
+                    multiply<Config>(sums.at[i][j], a_quad, b_pair[j]);
+                }
+            }
+        }
+    }
+}
+
+/* sums += partial * sfa * sfb, with the scales of element k of the problem; then clears partial. */
+template <class Config>
+__device__ __forceinline__ void promote(struct accumulators<Config> &sums, struct accumulators<Config> &partial, const place<Config> &at,
+                                        const struct problem &p, const uint32_t *scales, int64_t k)
+{
+    constexpr int rows_m = shape<Config>::rows_m, cols_n = shape<Config>::cols_n;
+    enum dg_gemm_scale_type type_a = p.side[0].scale.type, type_b = p.side[1].scale.type;
+    int byte_a = type_a == DG_SCALE_UE8M0 ? static_cast<int>(k / p.side[0].scale.gran_k % 4) : 0;
+    int byte_b = type_b == DG_SCALE_UE8M0 ? static_cast<int>(k / p.side[1].scale.gran_k % 4) : 0;
+    float scale_b[cols_n][2];
+#pragma unroll
+    for (int j = 0; j < cols_n; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            scale_b[j][e] = decode_scale(type_b, scales[Config::tile_m + at.col + 8 * j + e], byte_b);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < rows_m; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float scale_a = decode_scale(type_a, scales[at.row + 16 * i + 8 * h], byte_a);
+#pragma unroll
+            for (int j = 0; j < cols_n; ++j) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    sums.at[i][j][2 * h + e] = fmaf(partial.at[i][j][2 * h + e], scale_a * scale_b[j][e], sums.at[i][j][2 * h + e]);
+                }
+            }
+        }
+    }
+    partial.clear();
+}
+
+/* ---- storing ------------------------------------------------------------------------------------------------- */
+
+/* Where logical column j is stored. */
+__device__ __forceinline__ int64_t stored_column(const struct problem &p, int64_t j)
+{
+    return p.head_mid == 0 ? j : j + (j + p.head_right) / (p.head_left + p.head_right) * p.head_mid;
+}
+
+__device__ __forceinline__ float load_c(const struct problem &p, int64_t i, int64_t j)
+{
+    int64_t index = i * p.c_stride_m + j * p.c_stride_n;
+    return p.is_d_f32 ? static_cast<const float *>(p.c)[index] : __bfloat162float(static_cast<const __nv_bfloat16 *>(p.c)[index]);
+}
+
+__device__ __forceinline__ void store_element(const struct problem &p, int64_t i, int64_t j, float value)
+{
+    int64_t index = i * p.d_stride_m + stored_column(p, j);
+    if (p.c) {
+        value += load_c(p, i, j);
+    }
+    if (p.is_d_f32) {
+        static_cast<float *>(p.d)[index] = value;
+    } else {
+        static_cast<__nv_bfloat16 *>(p.d)[index] = __float2bfloat16_rn(value);
+    }
+}
+
+/* d[i, j] to d[i, j + 3] of a problem without a gap, at an address that allows one store. */
+__device__ __forceinline__ void store_four(const struct problem &p, int64_t i, int64_t j, float4 value)
+{
+    if (p.c) {
+        value.x += load_c(p, i, j);
+        value.y += load_c(p, i, j + 1);
+        value.z += load_c(p, i, j + 2);
+        value.w += load_c(p, i, j + 3);
+    }
+    int64_t index = i * p.d_stride_m + j;
+    if (p.is_d_f32) {
+        *reinterpret_cast<float4 *>(static_cast<float *>(p.d) + index) = value;
+    } else {
+        __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(value.x, value.y), __floats2bfloat162_rn(value.z, value.w)};
+        *reinterpret_cast<uint2 *>(static_cast<__nv_bfloat16 *>(p.d) + index) = *reinterpret_cast<const uint2 *>(pairs);
+    }
+}
+
+/* Index of an element of the block's tile in shared memory, in f32. Eights of columns are permuted by the row, so that the
+ * eight rows that a warp writes at once lie in different banks. */
+template <class Config>
+__device__ __forceinline__ int sum_index(int row, int col)
+{
+    return row * Config::tile_n + (col ^ (row & 7) * 8);
+}
+
+/* Writes the tile to d. It goes through shared memory, so that a warp writes whole lines. */
+template <class Config>
+__device__ __forceinline__ void store(const struct problem &p, const struct accumulators<Config> &sums, const place<Config> &at, int64_t m0,
+                                      int64_t n0, float *staging)
+{
+    static_assert(Config::tile_m * Config::tile_n * 4 <= 2 * shape<Config>::stage_bytes, "the tile fits in the least ring");
+#pragma unroll
+    for (int i = 0; i < shape<Config>::rows_m; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#pragma unroll
+            for (int j = 0; j < shape<Config>::cols_n; ++j) {
+                *reinterpret_cast<float2 *>(staging + sum_index<Config>(at.row + 16 * i + 8 * h, at.col + 8 * j)) =
+                    make_float2(sums.at[i][j][2 * h], sums.at[i][j][2 * h + 1]);
+            }
+        }
+    }
+    __syncthreads();
+
+    constexpr int row_fours = Config::tile_n / 4;
+    int64_t n = p.side[1].rows;
+    int64_t rows = min(p.side[0].rows - m0, static_cast<int64_t>(Config::tile_m));
+#pragma unroll 2
+    for (int i = static_cast<int>(threadIdx.x); i < rows * row_fours; i += shape<Config>::threads) {
+        int row = i / row_fours, col = i % row_fours * 4;
+        float4 value = *reinterpret_cast<const float4 *>(staging + sum_index<Config>(row, col));
+        if (p.can_store_four && n0 + col + 3 < n) {
+            store_four(p, m0 + row, n0 + col, value);
+        } else {
+            const float values[4] = {value.x, value.y, value.z, value.w};
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                if (n0 + col + e < n) {
+                    store_element(p, m0 + row, n0 + col + e, values[e]);
+                }
+            }
+        }
+    }
+}
+
+/* ---- the kernel ---------------------------------------------------------------------------------------------- */
+
+template <class Config>
+__global__ void __launch_bounds__(shape<Config>::threads, Config::blocks_per_sm) gemm(const __grid_constant__ struct problem p)
+{
+    extern __shared__ __align__(128) unsigned char ring[]; /* [stages][stage_bytes] */
+    constexpr int stage_bytes = shape<Config>::stage_bytes;
+    const place<Config> at;
+    const int64_t tiles = p.tiles_m * p.tiles_n;
+
+    for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        int64_t group = tile / (group_tiles_m * p.tiles_n), within = tile % (group_tiles_m * p.tiles_n);
+        int64_t group_m = min(p.tiles_m - group * group_tiles_m, static_cast<int64_t>(group_tiles_m));
+        int64_t m0 = (group * group_tiles_m + within % group_m) * Config::tile_m;
+        int64_t n0 = within / group_m * Config::tile_n;
+
+        struct accumulators<Config> sums, partial; /* bf16 has no scales, and no partial sums */
+        sums.clear();
+        if constexpr (!Config::is_bf16) {
+            partial.clear();
+        }
+
+        copier<Config, Config::tile_m> copier_a(p.side[0], m0);
+        copier<Config, Config::tile_n> copier_b(p.side[1], n0);
+        scale_copier<Config> scales(p, m0, n0); /* unused for bf16 */
+
+        /* One loop, so that the loaders stand in the code once: its first rounds, while the ring fills, only load. */
+        int64_t k = 0, k_load = 0; /* the first elements not yet multiplied, not yet being loaded */
+        int stage = 0, load_stage = 0, rounds_to_fill = p.stages - 1;
+        while (k < p.k) {
+            if (rounds_to_fill == 0) {
+                wait_for_copies<Config::max_stages - 2>(p.stages - 2);
+                __syncthreads(); /* every thread's part of this stage has arrived, and the stage loaded next has been read */
+            }
+            if (k_load < p.k) {
+                int64_t k_end = end_of_tile<Config>(p, k_load);
+                int valid_bytes = static_cast<int>(k_end - k_load) * shape<Config>::element_bytes;
+                unsigned char *target = ring + load_stage * stage_bytes;
+                if (p.side[0].loader == load_copy) {
+                    copier_a.copy(p.side[0], valid_bytes, target);
+                }
+                if (p.side[1].loader == load_copy) {
+                    copier_b.copy(p.side[1], valid_bytes, target + shape<Config>::operand_a_bytes);
+                }
+                if (p.side[0].loader != load_copy || p.side[1].loader != load_copy) {
+                    load_by_elements<Config>(p, m0, n0, k_load, k_end, target);
+                }
+                if constexpr (!Config::is_bf16) {
+                    scales.copy(p, k_load, k_end, scales_of<Config>(target));
+                }
+                k_load = k_end;
+                load_stage = load_stage + 1 == p.stages ? 0 : load_stage + 1;
+            }
+            commit_copies(); /* also when it is empty: one group per round */
+            if (rounds_to_fill > 0) {
+                --rounds_to_fill;
+                continue;
+            }
+
+            int64_t k_end = end_of_tile<Config>(p, k);
+            unsigned char *current = ring + stage * stage_bytes;
+            const uint32_t address = shared_address(current);
+            if constexpr (Config::is_bf16) {
+#pragma unroll
+                for (int step = 0; step < row_steps; ++step) {
+                    multiply_step<Config>(sums, at, address, step);
+                }
+            } else if (p.scales_per_row == 1) {
+#pragma unroll
+                for (int step = 0; step < row_steps; ++step) {
+                    multiply_step<Config>(partial, at, address, step);
+                }
+                promote<Config>(sums, partial, at, p, scales_of<Config>(current), k);
+            } else {
+#pragma unroll 1
+                for (int step = 0; step < row_steps && k + step * step_bytes < k_end; ++step) {
+                    multiply_step<Config>(partial, at, address, step);
+                    promote<Config>(sums, partial, at, p, scales_of<Config>(current) + step * shape<Config>::scale_rows, k + step * step_bytes);
+                }
+            }
+            k = k_end;
+            stage = stage + 1 == p.stages ? 0 : stage + 1;
+        }
+
+        __syncthreads(); /* every stage has been read, and no copy is in flight: those of the last stages were empty */
+        store<Config>(p, sums, at, m0, n0, reinterpret_cast<float *>(ring));
+        __syncthreads(); /* before the next tile's loads */
+    }
+}
+
+/* ---- launching ----------------------------------------------------------------------------------------------- */
+
+bool is_8_bit(const struct dg_gemm_operand &operand)
+{
+    return operand.type == DG_GEMM_F8E4M3 || operand.type == DG_GEMM_F4E2M1;
+}
+
+int64_t ceil_div(int64_t x, int64_t y)
+{
+    return x / y + (x % y > 0);
+}
+
+enum loader choose_loader(const struct dg_gemm_operand &operand)
+{
+    uintptr_t address = reinterpret_cast<uintptr_t>(operand.data);
+    if (operand.stride_k == 1) {
+        int64_t element_bytes = operand.type == DG_GEMM_BF16 ? 2 : 1;
+        if (operand.type != DG_GEMM_F4E2M1 && address % 16 == 0 && operand.stride_mn * element_bytes % 16 == 0) {
+            return load_copy;
+        }
+        if (operand.type == DG_GEMM_F4E2M1 && address % 8 == 0 && operand.stride_mn % 16 == 0) {
+            return load_widen_fp4;
+        }
+        return load_gather_k;
+    }
+    return load_gather_mn;
+}
+
+struct side make_side(const struct dg_gemm_operand &operand, const struct dg_gemm_scale &scale, int64_t rows, int64_t k)
+{
+    struct side side;
+    side.operand = operand;
+    /* A stride that no step is taken along may be anything; these keep the copying loaders usable. */
+    if (rows == 1) {
+        side.operand.stride_mn = 0;
+    }
+    if (k == 1) {
+        side.operand.stride_k = 1;
+    }
+    side.scale = scale;
+    side.rows = rows;
+    side.loader = choose_loader(side.operand);
+    return side;
+}
+
+struct problem make_problem(const struct dg_gemm_args *args)
+{
+    struct problem p;
+    p.side[0] = make_side(args->a, args->sfa, args->m, args->k);
+    p.side[1] = make_side(args->b, args->sfb, args->n, args->k);
+    p.k = args->k;
+    p.scales_per_row = 1;
+    p.is_cut_at_scales = false;
+    for (int which = 0; which < 2; ++which) {
+        const struct dg_gemm_scale &scale = p.side[which].scale;
+        if (scale.type == DG_SCALE_NONE || scale.gran_k >= args->k) {
+            continue;
+        }
+        if (scale.gran_k % step_bytes != 0) {
+            p.is_cut_at_scales = true;
+        } else if (scale.gran_k % row_bytes != 0) {
+            p.scales_per_row = row_steps;
+        }
+    }
+    if (p.is_cut_at_scales) {
+        p.scales_per_row = 1;
+        /* Tiles begin anywhere, so no row of a tile is aligned. */
+        for (int which = 0; which < 2; ++which) {
+            if (p.side[which].loader == load_copy || p.side[which].loader == load_widen_fp4) {
+                p.side[which].loader = load_gather_k;
+            }
+        }
+    }
+    p.c = args->c;
+    p.c_stride_m = args->c_stride_m;
+    p.c_stride_n = args->c_stride_n;
+    p.d = args->d;
+    p.d_stride_m = args->d_stride_m;
+    p.head_left = args->head_left;
+    p.head_mid = args->head_mid;
+    p.head_right = args->head_right;
+    p.is_d_f32 = args->d_type == DG_GEMM_F32;
+    uintptr_t d_alignment = p.is_d_f32 ? 16 : 8;
+    p.can_store_four = p.head_mid == 0 && reinterpret_cast<uintptr_t>(p.d) % d_alignment == 0 && (p.d_stride_m % 4 == 0 || args->m == 1);
+    return p;
+}
+
+/* More dynamic shared memory than 48 KiB must be asked for, once per kernel and device. */
+template <class Config>
+cudaError_t allow_shared_memory(const struct dg_cuda_device *device)
+{
+    return cudaFuncSetAttribute(reinterpret_cast<const void *>(&gemm<Config>), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                device->shared_per_block_bytes);
+}
+
+template <class Config>
+cudaError_t launch(struct problem *p, const struct dg_cuda_device *device, const struct dg_exec *exec)
+{
+    static uint64_t prepared_devices; /* bit: allow_shared_memory() has been called there */
+    const uint64_t bit = uint64_t{1} << exec->device_id;
+
+    p->tiles_m = ceil_div(p->side[0].rows, Config::tile_m);
+    p->tiles_n = ceil_div(p->side[1].rows, Config::tile_n);
+    const int reserved_bytes = 1024; /* what the system keeps of each block's shared memory */
+    int per_block = min(device->shared_per_block_bytes, device->shared_per_sm_bytes / Config::blocks_per_sm - reserved_bytes);
+    p->stages = max(2, min(Config::max_stages, per_block / shape<Config>::stage_bytes));
+    for (int which = 0; which < 2; ++which) {
+        p->side[which].copy_step_bytes = shape<Config>::copy_rows * p->side[which].operand.stride_mn * shape<Config>::element_bytes;
+    }
+
+    int64_t blocks = p->tiles_m * p->tiles_n;
+    if (exec->num_sms > 0) {
+        blocks = min(blocks, static_cast<int64_t>(exec->num_sms));
+    }
+    blocks = min(blocks, static_cast<int64_t>(INT_MAX));
+
+    if (!(__atomic_load_n(&prepared_devices, __ATOMIC_ACQUIRE) & bit)) {
+        cudaError_t error = allow_shared_memory<Config>(device);
+        if (error != cudaSuccess) {
+            return error;
+        }
+        __atomic_fetch_or(&prepared_devices, bit, __ATOMIC_RELEASE);
+    }
+    void *arguments[] = {p};
+    return cudaLaunchKernel(reinterpret_cast<const void *>(&gemm<Config>), dim3(static_cast<unsigned>(blocks)), dim3(shape<Config>::threads),
+                            arguments, static_cast<size_t>(p->stages) * shape<Config>::stage_bytes, static_cast<cudaStream_t>(exec->stream));
+}
+
+/* Whether tiles of 128 x 128 are faster than tiles of 32 x 64. Measured on an H200, per element of k: a large tile takes twice the time of a
+ * small one when every multiprocessor has many; with few, a multiprocessor is idle below 1.5 small or 1.25 large ones. */
+bool wants_large_tiles(const struct dg_gemm_args *args, const struct dg_cuda_device *device)
+{
+    int64_t sms = args->exec.num_sms > 0 ? min(args->exec.num_sms, device->num_sms) : device->num_sms;
+    int64_t small_tiles = ceil_div(args->m, config_bf16_small::tile_m) * ceil_div(args->n, config_bf16_small::tile_n);
+    int64_t large_tiles = ceil_div(args->m, config_bf16_large::tile_m) * ceil_div(args->n, config_bf16_large::tile_n);
+    return max(4 * large_tiles, 5 * sms) < max(2 * small_tiles, 3 * sms);
+}
+
+} // namespace
+
+extern "C" bool dg_gemm_sm80_can_run(const struct dg_gemm_args *args)
+{
+    bool is_bf16 = args->a.type == DG_GEMM_BF16 && args->b.type == DG_GEMM_BF16 && args->sfa.type == DG_SCALE_NONE &&
+                   args->sfb.type == DG_SCALE_NONE;
+    return (is_bf16 || (is_8_bit(args->a) && is_8_bit(args->b))) && (args->d_type == DG_GEMM_BF16 || args->d_type == DG_GEMM_F32) &&
+           dg_cuda_available(args->exec.device_id);
+}
+
+extern "C" dg_kernel_result dg_gemm_sm80(const struct dg_gemm_args *args)
+{
+    const struct dg_cuda_device *device = dg_cuda_find_device(args->exec.device_id);
+    if (!device) {
+        return cudaErrorInvalidDevice;
+    }
+    struct problem p = make_problem(args);
+    bool is_large = wants_large_tiles(args, device);
+    cudaError_t error;
+    if (args->a.type == DG_GEMM_BF16) {
+        error = is_large ? launch<config_bf16_large>(&p, device, &args->exec) : launch<config_bf16_small>(&p, device, &args->exec);
+    } else {
+        error = is_large ? launch<config_f8_large>(&p, device, &args->exec) : launch<config_f8_small>(&p, device, &args->exec);
+    }
+    if (error != cudaSuccess) {
+        cudaGetLastError(); /* it is returned; the runtime need not remember it too */
+    }
+    return error;
+}
