@@ -1,0 +1,61 @@
+"""deep_gemm: deep-learning kernels with block scales, on the CPU and on GPUs, with the Python surface of DeepGEMM.
+
+Everything is looked up when it is first used, so importing the package imports no torch and touches no device. The operators are in
+``_C``; ``utils`` has casts and layouts, ``testing`` what tests and benchmarks need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._release import RELEASE
+
+if TYPE_CHECKING:
+    from . import legacy as legacy
+    from . import mega as mega
+    from . import testing as testing
+    from . import utils as utils
+    from ._C import *
+    from .mega import SymmBuffer as SymmBuffer
+    from .mega import bf16_mega_moe as bf16_mega_moe  # type: ignore[assignment]
+    from .mega import fp8_fp4_mega_moe as fp8_fp4_mega_moe  # type: ignore[assignment]
+    from .mega import get_symm_buffer_for_mega_moe as get_symm_buffer_for_mega_moe
+    from .mega import transform_weights_for_mega_moe as transform_weights_for_mega_moe
+    from .utils import *
+
+    __all__: list[str]
+
+__version__ = f"2.6.1+c{RELEASE}"
+"""The DeepGEMM release whose surface this is, and our own release as its local part."""
+
+_SUBMODULES = ("_C", "legacy", "mega", "testing", "utils")
+
+# Where a name is looked for, in this order: `mega` and `utils` have some names of operators too, with friendlier signatures.
+_SOURCES = ("mega", "utils", "_C")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f".{name}", __name__)
+    if name == "__all__":
+        return _public_names()
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    for source in _SOURCES:
+        module = import_module(f".{source}", __name__)
+        if name in module.__all__:
+            value = globals()[name] = getattr(module, name)
+            return value
+    from . import _binding
+
+    raise _binding.unknown_name(__name__, name, _public_names())
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_public_names()})
+
+
+def _public_names() -> list[str]:
+    names = {name for source in _SOURCES for name in import_module(f".{source}", __name__).__all__}
+    return sorted(name for name in names.union(_SUBMODULES) if not name.startswith("_"))

@@ -1,0 +1,149 @@
+"""What the functions of the generated ``_C.py`` share: loading the library, unpacking arguments, translating errors, fakes."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+OLDEST_TORCH = (2, 10)
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+# ---- loading -------------------------------------------------------------------------------------------------
+
+
+def load(release: str, schemas: Sequence[str]) -> None:
+    """Loads the extension beside this file, which registers the operators with torch, and checks that it is the one that the
+    Python files were generated with."""
+    found = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
+    if found < OLDEST_TORCH:
+        oldest = ".".join(str(part) for part in OLDEST_TORCH)
+        raise ImportError(f"deep_gemm needs torch >= {oldest}, found {torch.__version__}")
+    from . import _C_extension as extension
+
+    if extension.version() != release:
+        raise ImportError(f"the Python files of deep_gemm are of release {release}, the library beside them is {extension.version()}")
+    loaded = extension.schemas()
+    if loaded != tuple(schemas):
+        different = next((f"{a!r} and {b!r}" for a, b in zip(schemas, loaded) if a != b), "one has more operators than the other")
+        raise ImportError(f"the Python files of deep_gemm and the library beside them have different operators: {different}")
+
+
+def operator(namespace: str, name: str) -> Callable[..., Any]:
+    """An operator of torch.ops, looked up once: calling the overload itself is faster than calling its packet."""
+    name, _, overload = name.partition(".")
+    found: Callable[..., Any] = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    return found
+
+
+def unknown_name(module: str, name: str, known: Sequence[str]) -> AttributeError:
+    """The error of a module's ``__getattr__``, with the name that was probably meant."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close and not name.startswith("__") else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+
+
+# ---- arguments -----------------------------------------------------------------------------------------------
+
+
+def pair(op: str, name: str, members: str, value: Sequence[Any]) -> Sequence[Any]:
+    """The members of a pair. A tensor is no pair, although it could be unpacked."""
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return value
+    got = f"{len(value)} values" if isinstance(value, (tuple, list)) else type(value).__name__
+    raise TypeError(f"{op}: {name} must be the pair ({members}), got {got}")
+
+
+def renamed(op: str, name: str, value: Any, old_name: str, old_value: Any) -> Any:
+    """A required argument that older callers pass by another keyword."""
+    if old_value is None:
+        if value is None:
+            raise TypeError(f"{op}() is missing the argument {name!r}")
+        return value
+    if value is not None:
+        raise TypeError(f"{op}() got {name!r} and {old_name!r}, which are the same argument")
+    return old_value
+
+
+# ---- errors --------------------------------------------------------------------------------------------------
+
+_CLASSES: dict[str, type[Exception]] = {"TypeError": TypeError, "NotImplementedError": NotImplementedError}
+
+
+def translated(error: Exception, names: Mapping[str, str]) -> Exception:
+    """What the caller sees of an exception out of torch.ops: the class that its prefix names, and the argument as the caller
+    wrote it, ``a[1]`` for the ``sfa`` of the operator."""
+    text = str(error)
+    if text.startswith("deep_gemm::"):  # torch itself could not convert an argument
+        return TypeError(text.partition("\nPosition:")[0])
+    prefix, _, rest = text.partition(": ")
+    kind = _CLASSES.get(prefix) if type(error) is RuntimeError else None
+    if kind is None and type(error) is not ValueError:
+        return error
+    return (kind or ValueError)(_with_names(rest if kind is not None else text, names))
+
+
+def _with_names(text: str, names: Mapping[str, str]) -> str:
+    op, _, message = text.partition(": ")
+    subject, blank, rest = message.partition(" ")
+    for name, written in names.items():
+        if not written.startswith(f"{name}["):  # `a` is a word of English too
+            rest = re.sub(rf"\b{name}\b", written, rest)
+    return f"{op}: {names.get(subject, subject)}{blank}{rest}"
+
+
+# ---- torch.compile -------------------------------------------------------------------------------------------
+
+
+def constant(function: _Function) -> _Function:
+    """A function of plain values, which torch.compile evaluates once while it traces.
+
+    This is ``torch.compiler.assume_constant_result`` without its import of torch._dynamo, which takes longer than all else here.
+    """
+    setattr(function, "_dynamo_marked_constant", True)
+    return function
+
+
+def setter(function: _Function) -> _Function:
+    """A function with an effect outside tensors, which torch.compile leaves out of its graphs: ``torch.compiler.disable`` without
+    its import of torch._dynamo."""
+    setattr(function, "_torchdynamo_disable", True)
+    setattr(function, "_torchdynamo_disable_msg", "it changes a setting of the process")
+    return function
+
+
+def fake(name: str) -> Callable[[_Function], _Function]:
+    """Registers a function that says what tensors an operator returns, without their data."""
+    register: Callable[[str], Callable[[_Function], _Function]] = getattr(torch.library, "register_fake")
+    return register(name)
+
+
+def check_one_device(op: str, *tensors: Tensor | None) -> None:
+    """One meta tensor among others brings a call to the fake, where nothing else would say that the devices differ."""
+    devices = {str(x.device) for x in tensors if x is not None}
+    if len(devices) > 1:
+        raise ValueError(f"{op}: the tensors are on different devices: {', '.join(sorted(devices))}")
+
+
+def dtype_of(x: Tensor | torch.dtype) -> torch.dtype:
+    return x if isinstance(x, torch.dtype) else x.dtype
+
+
+def is_fp4(x: Tensor) -> bool:
+    """Whether an operand that may be FP4 is: as torch's own pairs, or as bytes."""
+    return x.dtype in (torch.float4_e2m1fn_x2, torch.int8, torch.uint8)
+
+
+def shape_in_elements(x: Tensor) -> Sequence[int]:
+    """The shape of an operand that may be FP4. Pairs lie along the last dimension of stride 1."""
+    shape = list(x.shape)
+    if is_fp4(x):
+        packed = max((axis for axis in range(x.dim()) if x.stride(axis) == 1), default=-1)
+        shape[packed] *= 2
+    return shape

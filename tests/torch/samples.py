@@ -1,0 +1,292 @@
+"""Arguments for every implemented operator, right by construction: made from the contracts of schema/ops.schema.
+
+An operator that nothing here can make arguments for fails the tests that use this file, so that a new one cannot go untested. What a
+contract leaves open and a kernel needs (which sizes, what a list holds) stands in CHOICES.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from codegen import model as m
+from codegen.schema_file import parse_file
+
+SCHEMA = Path(os.environ["DG_SOURCE_DIR"], "schema", "ops.schema")
+
+# By operator: values of arguments, and sizes of dimensions.
+CHOICES: dict[str, dict[str, Any]] = {
+    "fp8_gemm_nt_skip_head_mid": {"head_splits": [4, 2, 3], "n": 14},
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": {"ks_cpu": [128, 0, 640], "groups": 3, "sf_k": 6, "gran_k": 128},
+    "transform_sf_into_required_layout": {"recipe": [1, 128], "mn": 6, "k": 260},
+    "get_tma_aligned_size": {"x": 7, "element_size": 4},
+    "set_mk_alignment_for_contiguous_layout": {"new_value": 128},
+    "set_num_sms": {"new_num_sms": 100},
+    "set_tc_util": {"new_tc_util": 100},
+    "set_block_size_multiple_of": {"new_value": [1, 1]},
+}
+
+FREE_SIZE = 2  # of a dimension that says only that it is what it is
+
+SIZES = {"m": 6, "n": 10, "k": 264, "mn": 6, "sf_k": 8, "groups": 3}
+
+DTYPES = {
+    "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2, "ue8m0": torch.float8_e8m0fnu, "f4e2m1": torch.float4_e2m1fn_x2, "i64": torch.int64,
+    "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool,
+}  # fmt: skip
+
+
+def all_operators() -> tuple[m.Operator, ...]:
+    library, report = parse_file(str(SCHEMA), SCHEMA.read_bytes())
+    assert library is not None, report
+    return library.operators
+
+
+def implemented_operators() -> tuple[m.Operator, ...]:
+    return tuple(op for op in all_operators() if op.backends)
+
+
+@dataclass
+class Sample:
+    """Arguments of one call, by name, in schema order. label says which alternatives of the contracts were taken."""
+
+    op: m.Operator
+    label: str
+    arguments: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.op.symbol
+
+    @property
+    def overload(self) -> Any:
+        return getattr(getattr(torch.ops.deep_gemm, self.op.schema.name), self.op.schema.overload or "default")
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in self.arguments.items() if isinstance(value, Tensor)}
+
+    @property
+    def written(self) -> set[str]:
+        return {a.name for a in self.op.schema.args if a.is_written}
+
+    def python_arguments(self) -> dict[str, Any]:
+        """The same as keywords of the Python function: pairs are tuples."""
+        result = dict(self.arguments)
+        for pair in self.op.pairs:
+            result[pair.name] = tuple(self.arguments[member] for member in pair.args)
+            for member in set(pair.args) - {pair.name}:
+                del result[member]
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in result.items()}
+
+    def fresh(self) -> Sample:
+        """The same with copies of all tensors, strides kept."""
+        copies = {name: copy_of(value) if isinstance(value, Tensor) else value for name, value in self.arguments.items()}
+        return Sample(self.op, self.label, copies)
+
+
+def copy_of(x: Tensor) -> Tensor:
+    """A copy with the same strides, and of the same bits where the dtype has no copy of its own."""
+    size = sum((n - 1) * s for n, s in zip(x.shape, x.stride())) + 1 if x.numel() else 0
+    storage = torch.empty(size, dtype=x.dtype)
+    storage.view(torch.uint8).copy_(torch.as_strided(x, (size,), (1,)).view(torch.uint8))
+    return torch.as_strided(storage, x.shape, x.stride())
+
+
+def samples(op: m.Operator) -> Iterator[Sample]:
+    """One sample for every dtype of every alternative of every tensor argument, the other tensors staying at their first one
+    wherever the contract lets them."""
+    contracts = {c.name: c for c in op.contracts if isinstance(c, m.TensorContract) and c.like is None}
+    seen: set[tuple[tuple[str, m.DType, int], ...]] = set()
+    first = {name: options(contract)[0] for name, contract in contracts.items()}
+    for name, contract in contracts.items() or ():
+        for option in options(contract):
+            for is_given in (True, False) if argument(op, name).is_optional else (True,):
+                chosen = {**first, name: option}
+                absent = {n for n in contracts if argument(op, n).is_optional and (n != name or not is_given)}
+                sample = make(op, chosen, absent)
+                key = tuple((n, d, i) for n, (d, i) in chosen.items() if n not in absent)
+                if sample is not None and key not in seen:
+                    seen.add(key)
+                    yield sample
+    if not contracts:
+        sample = make(op, {}, set())
+        assert sample is not None, op.symbol
+        yield sample
+
+
+Option = tuple[m.DType, int]  # dtype, index of the alternative
+
+
+def options(contract: m.TensorContract) -> list[Option]:
+    result = []
+    for i, alternative in enumerate(contract.alternatives):
+        assert alternative.dtype_of is None, "a dtype taken from another argument is not known here"
+        result += [(dtype, i) for dtype in alternative.dtypes]
+    return result
+
+
+def argument(op: m.Operator, name: str) -> m.Argument:
+    return next(a for a in op.schema.args if a.name == name)
+
+
+@dataclass
+class Scope:
+    """What expressions see: values of arguments, sizes, lets, and of tensors dtype and rank before they exist."""
+
+    op: m.Operator
+    values: dict[str, Any]
+    chosen: Mapping[str, Option]
+    absent: set[str]
+    lets: dict[str, m.Expr] = field(default_factory=dict)
+
+    def value(self, e: m.Expr) -> Any:
+        if isinstance(e, m.Literal):
+            return e.value
+        if isinstance(e, m.NameRef):
+            return self.value(self.lets[e.name]) if e.role == "let" else self.values[e.name]
+        if isinstance(e, m.Index):
+            return self.values[e.name][e.index]
+        if isinstance(e, m.Conditional):
+            return self.value(e.then if self.value(e.condition) else e.otherwise)
+        if isinstance(e, m.Unary):
+            return not self.value(e.operand) if e.op == "not" else -self.value(e.operand)
+        if isinstance(e, m.Binary):
+            if e.op in ("and", "or"):
+                left = self.value(e.left)
+                return self.value(e.right) if bool(left) == (e.op == "and") else left
+            return OPERATIONS[e.op](self.value(e.left), self.value(e.right))
+        return self.call(e)
+
+    def call(self, e: m.Call) -> Any:
+        if e.function in ("ceil", "align", "min", "max"):
+            x, y = (self.value(a) for a in e.args)
+            return {"ceil": -(-x // y), "align": -(-x // y) * y, "min": min(x, y), "max": max(x, y)}[e.function]
+        subject = e.args[0]
+        assert isinstance(subject, m.Literal)
+        name = str(subject.value)
+        if e.function == "given":
+            return name not in self.absent and self.values.get(name, True) is not None
+        if e.function == "dtype":
+            return self.chosen[name][0]
+        if e.function == "rank":
+            return len(self.shape_of(name))
+        if e.function == "len":
+            return len(self.values[name])
+        if e.function == "sum_ceil":
+            y = self.value(e.args[1])
+            return sum(-(-x // y) for x in self.values[name])
+        assert e.function == "dim", e.function
+        axis = self.value(e.args[1])
+        shape = self.shape_of(name)
+        size = shape[axis]
+        if size == e or (isinstance(size, m.NameRef) and size.role == "let"):
+            return FREE_SIZE  # `psum_layout: i32 [dim(psum_layout, 0)]`
+        return self.value(size)
+
+    def shape_of(self, name: str) -> tuple[m.Expr, ...]:
+        contract = next(c for c in self.op.contracts if c.name == name)
+        assert isinstance(contract, m.TensorContract)
+        shape = contract.alternatives[self.chosen[name][1]].shape
+        assert shape is not None
+        return shape
+
+
+OPERATIONS = {
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y, "//": lambda x, y: x // y, "%": lambda x, y: x % y,
+    "==": lambda x, y: x == y, "!=": lambda x, y: x != y, "<": lambda x, y: x < y, "<=": lambda x, y: x <= y,
+    ">": lambda x, y: x > y, ">=": lambda x, y: x >= y,
+}  # fmt: skip
+
+
+def make(op: m.Operator, chosen: Mapping[str, Option], absent: set[str]) -> Sample | None:
+    """The call with these dtypes and alternatives; None when conditions of the contracts exclude it."""
+    choices = CHOICES.get(op.symbol, {})
+    values: dict[str, Any] = {d.name: choices.get(d.name, SIZES.get(d.name)) for d in op.dimensions}
+    for arg, contract in zip(op.schema.args, op.contracts):
+        if isinstance(contract, m.ValueContract):
+            values[arg.name] = choices[arg.name] if arg.name in choices else value_of(op, arg, contract)
+    unknown = [d for d, size in values.items() if size is None and any(d == x.name for x in op.dimensions)]
+    assert not unknown, f"{op.symbol}: add sizes of {unknown} to CHOICES"
+    scope = Scope(op, values, chosen, absent, {let.name: let.expr for let in op.lets})
+    for name, (_, index) in chosen.items():
+        contract = next(c for c in op.contracts if c.name == name)
+        assert isinstance(contract, m.TensorContract)
+        alternative = contract.alternatives[index]
+        if name not in absent and alternative.when is not None and not scope.value(alternative.when):
+            return None
+        earlier = contract.alternatives[:index]
+        if any(chosen[name][0] in a.dtypes and (a.when is None or scope.value(a.when)) and same_rank(a, alternative) for a in earlier):
+            return None
+    if not all(scope.value(r.expr) for r in op.requires):
+        return None
+    arguments: dict[str, Any] = {}
+    for arg, contract in zip(op.schema.args, op.contracts):
+        if isinstance(contract, m.ValueContract):
+            arguments[arg.name] = values[arg.name]
+        elif contract.like is not None:
+            arguments[arg.name] = None if arg.is_optional else copy_of(arguments[contract.like])
+        elif arg.name in absent:
+            arguments[arg.name] = None
+        else:
+            arguments[arg.name] = tensor_of(scope, arg.name)
+    label = "-".join(f"{name}:{dtype.value}{index or ''}" for name, (dtype, index) in chosen.items() if name not in absent)
+    return Sample(op, label or "call", arguments)
+
+
+def same_rank(a: m.Alternative, b: m.Alternative) -> bool:
+    return a.shape is None or b.shape is None or len(a.shape) == len(b.shape)
+
+
+def value_of(op: m.Operator, arg: m.Argument, contract: m.ValueContract) -> Any:
+    if arg.default is not None:
+        value = arg.default.value
+        return list(value) if isinstance(value, tuple) else value
+    if arg.is_optional:
+        return None
+    if contract.one_of:
+        return contract.one_of[0]
+    by_type = {"int": 1, "bool": False, "str": "", "float": 1.0}
+    assert isinstance(arg.type, m.Base) and arg.type.name in by_type, f"{op.symbol}: add {arg.name} to CHOICES"
+    return by_type[arg.type.name]
+
+
+def tensor_of(scope: Scope, name: str) -> Tensor:
+    """A tensor with random contents that are valid whatever the operator does with them."""
+    dtype, index = scope.chosen[name]
+    shape = [int(scope.value(e)) for e in scope.shape_of(name)]
+    contract = next(c for c in scope.op.contracts if c.name == name)
+    assert isinstance(contract, m.TensorContract)
+    if dtype is m.DType.f4e2m1:
+        shape[-1] = -(-shape[-1] // 2)  # pairs
+        x = torch.randint(0, 256, shape, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    elif dtype is m.DType.f8e4m3:
+        x = torch.randn(shape).to(torch.float8_e4m3fn)
+    elif dtype is m.DType.f32 and name.startswith("sf"):
+        x = torch.randint(-3, 3, shape).float().exp2()  # powers of two: they can be packed
+    elif dtype is m.DType.i32 and name.startswith("sf"):
+        x = torch.randint(124, 131, [*shape, 4], dtype=torch.uint8).view(torch.int32).squeeze(-1)
+    elif name in LAYOUTS:
+        x = LAYOUTS[name](shape)
+    else:
+        x = torch.randn(shape).to(DTYPES[dtype.value])
+    strides = contract.alternatives[index].strides
+    if strides is None:
+        return x
+    values = [int(scope.value(e)) for e in strides]
+    storage = torch.zeros(sum((n - 1) * s for n, s in zip(shape, values)) + 1, dtype=x.dtype)
+    return torch.as_strided(storage, shape, values).copy_(x)
+
+
+# Integer tensors whose contents matter.
+LAYOUTS = {
+    "grouped_layout": lambda shape: torch.tensor([128, 0, 640], dtype=torch.int32),
+    "psum_layout": lambda shape: torch.tensor([2, 6][: shape[0]], dtype=torch.int32),
+}
