@@ -7,6 +7,7 @@ import shlex
 from difflib import unified_diff
 
 from .emit import Change
+from .stamp import HOST_NAMES
 
 
 def diff(out: str, found: list[Change]) -> str:
@@ -16,8 +17,15 @@ def diff(out: str, found: list[Change]) -> str:
         path = f"{out}/{change.path}"
         before = "/dev/null" if change.old is None else path
         after = "/dev/null" if change.new is None else path
-        for line in unified_diff(_lines(change.old), _lines(change.new), before, after):
-            text += line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
+        text += diff_of(before, change.old, after, change.new)
+    return text
+
+
+def diff_of(before: str, old: bytes | None, after: str, new: bytes | None) -> str:
+    """The unified diff of two files; None is one that is not there."""
+    text = ""
+    for line in unified_diff(_lines(old), _lines(new), before, after):
+        text += line if line.endswith("\n") else line + "\n\\ No newline at end of file\n"
     return text
 
 
@@ -29,12 +37,10 @@ def _lines(data: bytes | None) -> list[str]:
 def command(options: argparse.Namespace) -> str:
     """The command that brings the outputs up to date."""
     words = ["python", "-m", "codegen", "generate"]
-    for name in ("schema", "out"):
+    for name in ("schema", "out", "namespace", "prefix"):
         value = getattr(options, name)
-        if value is not None:
+        if value:
             words += [f"--{name}", value]
-    from .stamp import HOST_NAMES
-
     if options.hosts != HOST_NAMES:
         words += ["--hosts", ",".join(options.hosts)]
     return shlex.join(words)

@@ -1,4 +1,5 @@
-"""The verbs of ``python -m codegen``. Only what every run needs is imported here: a run with nothing to do must be quick."""
+"""The verbs of ``python -m codegen``. Only what every run needs is imported here: a run with nothing to do must be quick. What the
+verbs beside ``generate`` and ``check`` do stands in ``verbs``; what ``--help`` says, in ``manual``."""
 
 from __future__ import annotations
 
@@ -19,43 +20,19 @@ from .stamp import (
 
 _REPOSITORY = os.path.dirname(ROOT)
 
-_DESCRIPTION = """\
-Reads a schema file (schema/README.md is its grammar) and writes everything that repeats a signature: C prototypes and checks, the
-torch registration, the Python module with its stub, the reference."""
-
-_EPILOG = """\
-verbs:
-  generate       write what changed below --out, and remove what no longer belongs there
-  check          say whether generate would change anything: the diff, and the command that mends it
-  json           print the model of the schema file as JSON
-  parse          read schema strings as JSON, one a line, and print what they mean, one JSON object a line
-  explain CODE   what a diagnostic such as DG0203 means, and what to do
-
-an operator, in ten lines of a schema file:
-  ## y = scale * x, element by element.
-  x: f32 | bf16 [n]
-  y: like x, out
-  scale: > 0                     # a value contract; `any` allows everything
-  @backends ref
-  scaled(Tensor x, Tensor(y!) y, int scale=1) -> ()
-
-stricter than torch: what torch's parser takes and then goes wrong is an error (`parse --as-torch` takes it): duplicate names,
-keywords of C, C++ and Python, defaults of another type or length, hexadecimal numbers, `1E5`, marks on what is no tensor, wildcard
-alias sets, `...`, type variables, types that C cannot carry. `explain DG0201` to `explain DG0219` say why, one by one.
-
-exit status: 0 all is well; 1 the schema has errors, or check found outputs that are not current; 2 the generator itself failed."""
-
 
 def main(argv: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-    options = _arguments(argv)
+    options = arguments().parse_args(argv)
     try:
         return int(options.run(options))
     except GeneratorError as e:
         print(f"codegen: {e}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
@@ -66,31 +43,87 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def _arguments(argv: list[str]) -> argparse.Namespace:
+# ---- arguments -----------------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes its texts from ``manual``, which is imported when help is asked for."""
+
+    def format_help(self) -> str:
+        from . import manual
+
+        name = self.prog.rpartition(" ")[2]
+        self.description = manual.DESCRIPTIONS.get(name, manual.DESCRIPTION)
+        self.epilog = manual.EPILOGS.get(name, manual.EPILOG if name not in manual.DESCRIPTIONS else None)
+        return super().format_help()
+
+
+def arguments() -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m codegen", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=formatter)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    parser = _Parser(prog="python -m codegen", formatter_class=formatter)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Parser)
 
     def verb(name: str, run: object, summary: str) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=summary, description=summary)
+        sub = verbs.add_parser(name, help=summary, formatter_class=formatter)
         sub.set_defaults(run=run)
         return sub
 
-    generate = verb("generate", _generate, "Writes the outputs that changed.")
-    check = verb("check", _check, "Fails with a diff when the outputs are not what generate would write.")
-    json_verb = verb("json", _json, "Prints the model of the schema file as JSON.")
-    for sub in (generate, check, json_verb):
+    generate = verb("generate", _generate, "write the outputs that changed")
+    check = verb("check", _check, "fail with a diff when the outputs are not what generate would write")
+    watch = verb("watch", _later("watch"), "generate, and again whenever the schema is saved")
+    fmt = verb("fmt", _later("fmt"), "lay out the schema file in its one form")
+    lint = verb("lint", _later("lint"), "warn of signatures that are likely to hurt")
+    breaking = verb("breaking", _later("breaking"), "say what the edits since another version break, host by host")
+    explain = verb("explain", _later("explain"), "print all that follows from an operator, or what a diagnostic means")
+    new = verb("new", _later("new"), "add an operator: schema entry, kernel, reference, and a test that fails until it is right")
+    init = verb("init", _later("init"), "start a library that builds and passes its test")
+    json_verb = verb("json", _later("json"), "print the model of the schema file as JSON")
+    parse = verb("parse", _later("parse"), "read schema strings as JSON, one a line; print one JSON object a line")
+    completion = verb("completion", _later("completion"), "print the completions for a shell")
+
+    for sub in (generate, check, watch, fmt, lint, breaking, explain, new, json_verb):
         sub.add_argument("--schema", metavar="FILE", help="the schema file (schema/ops.schema of this repository)")
-    for sub in (generate, check):
+    for sub in (generate, check, watch, explain, json_verb):
+        sub.add_argument("--namespace", metavar="NAME", type=_name, help="instead of the file's: torch.ops.NAME, the package")
+        sub.add_argument("--prefix", metavar="NAME", type=_name, help="instead of the file's: NAME_... and NAME_... in C")
+    for sub in (generate, check, watch):
         sub.add_argument("--out", metavar="FOLDER", help="the output folder (generated/ of this repository)")
-        sub.add_argument("--hosts", metavar="LIST", type=_hosts, default=HOST_NAMES, help=f"a comma list out of {','.join(HOST_NAMES)} (all)")
+        hosts = f"only these out of {','.join(HOST_NAMES)} (all); files of the others do not belong in the folder"
+        sub.add_argument("--hosts", metavar="LIST", type=_hosts, default=HOST_NAMES, help=hosts)
+    for sub in (generate, check, fmt, lint, breaking, json_verb):
+        form = "json: a SARIF 2.1.0 log on standard output, for editors and CI"
+        sub.add_argument("--diagnostics", choices=("text", "json"), default="text", help=form)
     generate.add_argument("--depfile", metavar="FILE", help="write a Make rule with everything that the outputs depend on")
     generate.add_argument("--depfile-target", metavar="PATH", help="the target of that rule (the stamp of the output folder)")
-    parse = verb("parse", _parse, "Reads schema strings as JSON, one a line; prints one JSON object a line.")
+    watch.add_argument("--runs", metavar="N", type=int, default=0, help="end after N runs (0: never)")
+    fmt.add_argument("--check", action="store_true", help="change nothing; print the diff, exit 1 when there is one")
+    lint.add_argument("--rules", action="store_true", help="list the rules and their reasons")
+    breaking.add_argument(
+        "--against", metavar="REV|FILE|installed", required=True, help="a revision of git, a schema file, or the installed package"
+    )
+    breaking.add_argument("--fail-on", choices=("patch", "minor", "major"), default="major", help="from which severity on to exit 1 (major)")
+    breaking.add_argument("--exit-code", action="store_true", help="exit 0, 10, 11 or 12: no difference, patch, minor, major")
+    explain.add_argument("what", metavar="OP|CODE|RULE", help="an operator, a code such as DG0203, or a lint rule")
+    new.add_argument("operator", metavar="OP", type=_name, help="its name")
+    init.add_argument("name", metavar="NAME", type=_name, help="the namespace of the library")
+    init.add_argument("folder", metavar="FOLDER", nargs="?", help="where (a new folder NAME)")
+    init.add_argument("--prefix", metavar="NAME", type=_name, help="of its C names (the first letters of NAME)")
+    json_verb.add_argument("--json-schema", action="store_true", help="print the JSON Schema of the output instead")
     parse.add_argument("--as-torch", action="store_true", help="take what torch's parser takes, also where it goes wrong later")
-    explain = verb("explain", _explain, "Prints what a diagnostic means.")
-    explain.add_argument("code", metavar="CODE", help="for example DG0203")
-    return parser.parse_args(argv)
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.add_argument("--command", metavar="NAME", default="codegen", help="the command to complete (codegen)")
+    return parser
+
+
+def _later(name: str) -> object:
+    """The verb of this name, imported when it runs."""
+
+    def run(options: argparse.Namespace) -> int:
+        from . import verbs
+
+        return int(getattr(verbs, name)(options))
+
+    return run
 
 
 def _hosts(text: str) -> tuple[str, ...]:
@@ -101,15 +134,27 @@ def _hosts(text: str) -> tuple[str, ...]:
     return tuple(name for name in HOST_NAMES if name in names)
 
 
-def _schema_path(options: argparse.Namespace) -> str:
+def _name(text: str) -> str:
+    from keyword import iskeyword
+
+    if not text.isidentifier() or not text.isascii() or iskeyword(text):
+        raise argparse.ArgumentTypeError(f"`{text}` is no name")
+    return text
+
+
+def schema_path(options: argparse.Namespace) -> str:
     return str(options.schema or os.path.join(_REPOSITORY, "schema", "ops.schema"))
 
 
-def _out_path(options: argparse.Namespace) -> str:
+def out_path(options: argparse.Namespace) -> str:
     return str(options.out or os.path.join(_REPOSITORY, "generated"))
 
 
-def _shown(path: str) -> str:
+def names(options: argparse.Namespace) -> tuple[str, str]:
+    return options.namespace or "", options.prefix or ""
+
+
+def shown(path: str) -> str:
     """A path as messages show it: relative where that is shorter."""
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
@@ -119,9 +164,20 @@ def _shown(path: str) -> str:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    schema_path, out = _schema_path(options), _out_path(options)
-    schema = read_bytes(schema_path)
-    inputs = inputs_digest(schema, options.hosts)
+    is_log = options.diagnostics == "json"  # then standard output is for the log
+    status = generate(options, sys.stderr if is_log else sys.stdout)
+    if is_log and status == 0:
+        from .verbs import print_log
+
+        print_log([])
+    return status
+
+
+def generate(options: argparse.Namespace, told: object) -> int:
+    """Writes what changed, and tells what it did."""
+    path, out = schema_path(options), out_path(options)
+    schema = read_bytes(path)
+    inputs = inputs_digest(schema, options.hosts, names(options))
     written = removed = 0
     if not is_current(out, inputs):
         from . import emit
@@ -129,23 +185,25 @@ def _generate(options: argparse.Namespace) -> int:
         outputs = _outputs(options, schema)
         if outputs is None:
             return 1
-        found = emit.changes(out, outputs)
-        emit.apply(out, found)
+        with emit.locked(out):
+            emit.remove_stale(out)
+            found = emit.changes(out, outputs)
+            emit.apply(out, found)
+            emit.write_stamp(out, stamp_text(inputs, outputs))
         for change in found:
-            verb = "removed" if change.new is None else "wrote"
-            print(f"{verb} {_shown(os.path.join(out, change.path))}")
+            word = "removed" if change.new is None else "wrote"
+            print(f"{word} {shown(os.path.join(out, change.path))}", file=told)  # type: ignore[call-overload]
         removed = sum(change.new is None for change in found)
         written = len(found) - removed
-        emit.write_stamp(out, stamp_text(inputs, outputs))
     if options.depfile:
         from .emit import write_whole
 
         target = options.depfile_target or os.path.join(out, ".stamp")
         try:
-            write_whole(options.depfile, depfile_text(target, schema_path))
+            write_whole(options.depfile, depfile_text(target, path))
         except OSError as e:
             raise GeneratorError(f"cannot write {options.depfile}: {e.strerror}") from None
-    print(f"{_count(written)} written" + (f", {_count(removed)} removed" if removed else ""))
+    print(f"{_count(written)} written" + (f", {_count(removed)} removed" if removed else ""), file=told)  # type: ignore[call-overload]
     return 0
 
 
@@ -155,63 +213,42 @@ def _count(n: int) -> str:
 
 def _outputs(options: argparse.Namespace, schema: bytes) -> dict[str, bytes] | None:
     """Every output, or None after the errors of the schema were printed."""
+    import gc
+
     from . import emit
 
-    hosts = emit.load_hosts(options.hosts)
-    library, report = emit.parse_library(_shown(_schema_path(options)), schema, hosts)
-    if library is None:
-        sys.stderr.write(report.render())
-        return None
-    return emit.render_outputs(library, hosts)
+    gc.disable()  # the run is short, and keeps nearly all that it makes
+    try:
+        hosts = emit.load_hosts(options.hosts)
+        library, report = emit.parse_library(shown(schema_path(options)), schema, hosts, names(options))
+        if library is not None:
+            return emit.render_outputs(library, hosts)
+    finally:
+        gc.enable()
+    from .verbs import print_report
+
+    print_report(report, options)
+    return None
 
 
 def _check(options: argparse.Namespace) -> int:
-    schema, out = read_bytes(_schema_path(options)), _out_path(options)
-    if is_current(out, inputs_digest(schema, options.hosts)):
-        return 0
-    from . import check, emit
+    schema, out = read_bytes(schema_path(options)), out_path(options)
+    is_log = options.diagnostics == "json"
+    found, diff, command = [], "", ""
+    if not is_current(out, inputs_digest(schema, options.hosts, names(options))):
+        from . import check, emit
 
-    outputs = _outputs(options, schema)
-    if outputs is None:
-        return 1
-    found = emit.changes(out, outputs)
-    if not found:
-        return 0
-    sys.stdout.write(check.diff(_shown(out), found))
-    print(check.command(options))
-    return 1
+        outputs = _outputs(options, schema)
+        if outputs is None:
+            return 1
+        found = emit.changes(out, outputs)
+        if found:
+            diff, command = check.diff(shown(out), found), check.command(options)
+    if is_log:
+        from .verbs import print_stale
 
-
-# ---- the other verbs -----------------------------------------------------------------------------------------
-
-
-def _json(options: argparse.Namespace) -> int:
-    from .json_model import library_json
-    from .schema_file import parse_file
-
-    path = _schema_path(options)
-    library, report = parse_file(_shown(path), read_bytes(path))
-    if library is None:
-        sys.stderr.write(report.render())
-        return 1
-    sys.stdout.write(library_json(library))
-    return 0
-
-
-def _parse(options: argparse.Namespace) -> int:
-    from .parse import parse_line
-
-    for line in sys.stdin.buffer:
-        print(parse_line(line, as_torch=options.as_torch))
-    return 0
-
-
-def _explain(options: argparse.Namespace) -> int:
-    from .diagnostics import CODES, closest
-
-    code = options.code.upper()
-    if code not in CODES:
-        meant = closest(code, CODES)
-        raise GeneratorError(f"there is no diagnostic {options.code}" + (f"; did you mean {meant}?" if meant else ""))
-    print(f"{code}: {CODES[code]}")
-    return 0
+        print_stale([shown(os.path.join(out, change.path)) for change in found], command)
+    elif found:
+        sys.stdout.write(diff)
+        print(command)
+    return 1 if found else 0

@@ -173,7 +173,9 @@ class ContractParser(ExpressionParser):
         if self.token.kind in _COMPARISONS:
             op = self.next()
             if op.kind in ("==", "!="):
-                raise self.fail("DG0404", op.start, op.end, f"`{op.kind}` is no value contract", "write the allowed values: `1 | 2`")
+                raise self.fail(
+                    "DG0404", op.start, op.end, f"`{op.kind}` is no value contract", "write the allowed values: `1 | 2`"
+                )
             raw.compares.append((op.kind, self.sum()))
             self.no_slash()
             return

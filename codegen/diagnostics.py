@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from .model import Span
+
+_Made = TypeVar("_Made")
 
 CODES = {
     # torch's grammar
@@ -87,9 +91,44 @@ CODES = {
     "DG0603": "A directive given twice, or two that exclude each other.",
     "DG0604": "`@like` names an operator that does not exist, or one that is like this one.",
     "DG0605": "A Python name that is taken already.",
+    "DG0606": "`@lint allow RULE: REASON` needs the name of a rule (`lint --rules` lists them) and a reason.",
     # hosts
     "DG0701": "A host cannot carry the type of this argument or result.",
+    # lint: correct, and yet likely to hurt; each has a name that `@lint allow NAME: REASON` takes
+    "DG0801": "Nothing says what the argument is for: neither a comment behind its contract nor a word of the documentation.",
+    "DG0802": "`any` for a number, a string or a list checks nothing. Write the range, the words or the length; or say in a comment why every"
+    " value is right.",
+    "DG0803": "An operator without a line of documentation (`## ...`).",
+    "DG0804": "Several booleans in a row: `f(x, True, False)` says nothing at the call. Make them keyword-only with `*`, or one `str` with words.",
+    "DG0805": "A list of any length as the default: in Python one object serves all calls, and C has no initialiser for it. Write `None`, and"
+    " say what it means; or a list of fixed length.",
+    "DG0806": "The name is a keyword of another host language, or a name that its headers or compiler take: the host would have to rename it.",
+    "DG0807": "Two overloads that take the same call: torch picks the one registered first, and a caller cannot tell which.",
+    "DG0808": "A result that aliases an argument: no C function can return it, fakes and functionalization have to treat it apart, and its"
+    " lifetime is that of the argument. Return a new tensor, or write into an argument.",
+    "DG0809": "`Tensor!` has no name for its alias set: torch makes one up that differs from print to print, so that schemas do not compare equal.",
+    "DG0810": "An `int` that the shape of a tensor says already: it can be wrong, and under `torch.compile` every new value is compiled again."
+    " Leave it out and read the shape.",
+    "DG0811": "An `@lint allow` for a rule that the operator does not break: remove it, so that it does not hide the next one.",
 }
+
+# The names of the lint rules, by their codes.
+RULES = {
+    "DG0801": "undocumented-argument",
+    "DG0802": "contract-missing",
+    "DG0803": "undocumented-operator",
+    "DG0804": "boolean-trap",
+    "DG0805": "mutable-default",
+    "DG0806": "host-keyword",
+    "DG0807": "ambiguous-overload",
+    "DG0808": "returns-alias",
+    "DG0809": "bare-write",
+    "DG0810": "int-from-shape",
+    "DG0811": "unused-allow",
+}
+
+
+_WIDEST = 240  # characters of a line that are shown
 
 
 class Source:
@@ -98,6 +137,7 @@ class Source:
     def __init__(self, name: str, text: str):
         self.name = name
         self.text = text
+        self._made: dict[tuple[str, int, int], object] = {}
         self._starts = [0]
         at = text.find("\n")
         while at >= 0:
@@ -112,6 +152,13 @@ class Source:
         end = max(min(end, line_end), start + 1)
         return Span(self.name, row + 1, start - begin + 1, end - begin + 1)
 
+    def once(self, what: str, start: int, end: int, make: Callable[[], _Made]) -> _Made:
+        """What make() makes of a range, made once: operators that are like one another share their contracts."""
+        key = (what, start, end)
+        if key not in self._made:
+            self._made[key] = make()
+        return cast("_Made", self._made[key])
+
     def offset(self, span: Span) -> int:
         """The offset at which a span begins."""
         return self._starts[span.line - 1] + span.column - 1
@@ -120,7 +167,6 @@ class Source:
         start = self._starts[number - 1]
         end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
         return self.text[start:end]
-
 
     def prose(self, start: int, end: int) -> str:
         """The text of a range on one line, without comments."""
@@ -141,47 +187,81 @@ class Diagnostic:
     message: str
     fix: str = ""  # what to write instead, as a sentence
     notes: tuple[Note, ...] = ()
+    severity: str = "error"  # or "warning"
+
+    @property
+    def label(self) -> str:
+        """The code, and the name of a lint rule."""
+        return f"{self.code} {RULES[self.code]}" if self.code in RULES else self.code
+
+
+# What a terminal shows in colour, as its escape sequences (ECMA-48, SGR) say it.
+_COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m", "fix": "\x1b[1;32m", "place": "\x1b[1m"}
+_PLAIN = "\x1b[0m"
 
 
 class Report:
-    """The diagnostics of a run over one source."""
+    """The diagnostics of a run over one source. It is true when there is an error; warnings alone leave it false."""
 
     def __init__(self, source: Source):
         self.source = source
         self._found: dict[tuple[str, Span, str], Diagnostic] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._found)
+        return any(d.severity == "error" for d in self._found.values())
 
     def error(self, code: str, span: Span, message: str, fix: str = "", notes: tuple[Note, ...] = ()) -> None:
         """Adds a diagnostic; the same one twice (two operators can share a contract) counts once."""
         assert code in CODES, code
         self._found.setdefault((code, span, message), Diagnostic(code, span, message, fix, notes))
 
+    def warning(self, code: str, span: Span, message: str, fix: str = "", notes: tuple[Note, ...] = ()) -> None:
+        """Adds what is no error: what `lint` finds."""
+        assert code in CODES, code
+        self._found.setdefault((code, span, message), Diagnostic(code, span, message, fix, notes, "warning"))
+
     def diagnostics(self) -> list[Diagnostic]:
         return sorted(self._found.values(), key=lambda d: (d.span.line, d.span.column, d.span.end, d.code, d.message))
 
-    def render(self) -> str:
-        """Every diagnostic with its line and a caret under what it is about."""
+    def render(self, *, colour: bool = False) -> str:
+        """Every diagnostic with its line and a caret under what it is about, and how many there are."""
+        paint = _painted if colour else _unpainted
         blocks = []
         for d in self.diagnostics():
-            blocks.append(self._block(d.span, "error", f"{d.message} [{d.code}]"))
+            blocks.append(self._block(d.span, d.severity, f"{d.message} [{d.label}]", paint))
             if d.fix:
-                blocks.append(f"  fix: {d.fix}\n")
+                blocks.append(f"  {paint('fix', 'fix:')} {d.fix}\n")
             for note in d.notes:
                 if note.span is None:
-                    blocks.append(f"  note: {note.text}\n")
+                    blocks.append(f"  {paint('note', 'note:')} {note.text}\n")
                 else:
-                    blocks.append(self._block(note.span, "note", note.text))
-        count = len(self._found)
-        return "".join(blocks) + f"{count} error{'s' if count != 1 else ''}\n"
+                    blocks.append(self._block(note.span, "note", note.text, paint))
+        return "".join(blocks) + f"{self.summary()}\n"
 
-    def _block(self, span: Span, severity: str, text: str) -> str:
-        line = self.source.line(span.line)
-        before = "".join("\t" if c == "\t" else " " for c in line[: span.column - 1])
-        caret = "^" + "~" * (span.end - span.column - 1)
+    def summary(self) -> str:
+        """``2 errors, 1 warning``."""
+        severities = [d.severity for d in self._found.values()]
+        counts = [(word, severities.count(word)) for word in ("error", "warning")]
+        return ", ".join(f"{n} {word}{'s' * (n != 1)}" for word, n in counts if n) or "0 errors"
+
+    def _block(self, span: Span, severity: str, text: str, paint: Callable[[str, str], str]) -> str:
+        line, column, end = self.source.line(span.line), span.column - 1, span.end - 1
+        if len(line) > _WIDEST:  # a part of the line around the place
+            start = max(0, column - _WIDEST // 2)
+            line, column, end = line[start : start + _WIDEST], column - start, min(end - start, _WIDEST)
         visible = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line)
-        return f"{span.file}:{span.line}:{span.column}: {severity}: {text}\n{visible}\n{before}{caret}\n"
+        before = "".join("\t" if c == "\t" else " " for c in line[:column])
+        caret = paint(severity, "^" + "~" * (end - column - 1))
+        place = paint("place", f"{span.file}:{span.line}:{span.column}:")
+        return f"{place} {paint(severity, severity + ':')} {text}\n{visible}\n{before}{caret}\n"
+
+
+def _painted(kind: str, text: str) -> str:
+    return f"{_COLOURS[kind]}{text}{_PLAIN}"
+
+
+def _unpainted(kind: str, text: str) -> str:
+    return text
 
 
 def closest(word: str, known: object) -> str:

@@ -9,7 +9,8 @@ from . import model as m
 from .diagnostics import Report
 from .lex import Token
 
-MAX_NESTING = 60
+MAX_NESTING = 40  # of parentheses and conditionals
+MAX_DEPTH = 100  # of the tree: a chain of operators is a deep one
 
 _TOKEN = re.compile(
     r"(?:[ \t\r\v\f\n]+|#[^\n]*)*"
@@ -55,6 +56,7 @@ class Node(NamedTuple):
     children: tuple["Node", ...]
     start: int
     end: int
+    depth: int = 1
 
     def names(self) -> set[str]:
         """Every name that the expression mentions."""
@@ -69,9 +71,8 @@ def tokenize(text: str, start: int, end: int) -> list[Token]:
         kind = match.lastgroup
         if kind is None:
             break
-        word = match[kind]
-        at, last = match.span(kind)
-        tokens.append(Token(word if kind == "mark" else kind, word, at, last))
+        word, last = match[kind], match.end()
+        tokens.append(Token(word if kind == "mark" else kind, word, last - len(word), last))
     tokens.append(Token("eof", "", last, last))
     return tokens
 
@@ -82,15 +83,12 @@ class ExpressionParser:
     def __init__(self, report: Report, start: int, end: int):
         self.report = report
         self.source = report.source
-        self.tokens = tokenize(self.source.text, start, end)
+        self.tokens = self.source.once("tokens", start, end, lambda: tokenize(self.source.text, start, end))
         self.index = 0
+        self.token = self.tokens[0]
         self.nesting = 0
 
     # -- tokens ------------------------------------------------------------------------------------------------
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.index]
 
     @property
     def last(self) -> Token:
@@ -100,6 +98,7 @@ class ExpressionParser:
         token = self.token
         if token.kind != "eof":
             self.index += 1
+            self.token = self.tokens[self.index]
         return token
 
     def accept(self, kind: str) -> Token | None:
@@ -139,6 +138,15 @@ class ExpressionParser:
         if self.token.kind != "eof":
             raise self.unexpected(what, code)
 
+    def node(self, kind: str, value: object, children: tuple[Node, ...], start: int, end: int) -> Node:
+        depth = 1 + max(child.depth for child in children)
+        if depth > MAX_DEPTH:
+            raise self.fail("DG0501", start, end, f"an expression of more than {MAX_DEPTH} levels", "split it with `let`")
+        return Node(kind, value, children, start, end, depth)
+
+    def binary(self, op: str, left: Node, right: Node) -> Node:
+        return self.node("binary", op, (left, right), left.start, right.end)
+
     # -- expressions -------------------------------------------------------------------------------------------
 
     def expression(self) -> Node:
@@ -150,20 +158,20 @@ class ExpressionParser:
             then = self.expression()
             self.expect(":", "`:` and the value otherwise")
             otherwise = self.expression()
-            condition = Node("conditional", None, (condition, then, otherwise), condition.start, otherwise.end)
+            condition = self.node("conditional", None, (condition, then, otherwise), condition.start, otherwise.end)
         self.nesting -= 1
         return condition
 
     def disjunction(self) -> Node:
         left = self.conjunction()
         while self.accept_word("or"):
-            left = _binary("or", left, self.conjunction())
+            left = self.binary("or", left, self.conjunction())
         return left
 
     def conjunction(self) -> Node:
         left = self.negation()
         while self.accept_word("and"):
-            left = _binary("and", left, self.negation())
+            left = self.binary("and", left, self.negation())
         return left
 
     def negation(self) -> Node:
@@ -171,13 +179,13 @@ class ExpressionParser:
         if not word:
             return self.comparison()
         operand = self.comparison()
-        return Node("unary", "not", (operand,), word.start, operand.end)
+        return self.node("unary", "not", (operand,), word.start, operand.end)
 
     def comparison(self) -> Node:
         left = self.sum()
         if self.token.kind in ("==", "!=", "<", "<=", ">", ">="):
             op = self.next().kind
-            left = _binary(op, left, self.sum())
+            left = self.binary(op, left, self.sum())
             if self.token.kind in ("==", "!=", "<", "<=", ">", ">="):
                 raise self.unexpected("the end of the comparison", fix="join comparisons with `and`")
         elif self.token.kind == "=":
@@ -188,14 +196,14 @@ class ExpressionParser:
         left = self.product()
         while self.token.kind in ("+", "-"):
             op = self.next().kind
-            left = _binary(op, left, self.product())
+            left = self.binary(op, left, self.product())
         return left
 
     def product(self) -> Node:
         left = self.unary()
         while self.token.kind in ("*", "//", "%"):
             op = self.next().kind
-            left = _binary(op, left, self.unary())
+            left = self.binary(op, left, self.unary())
         return left
 
     def unary(self) -> Node:
@@ -207,7 +215,7 @@ class ExpressionParser:
             assert isinstance(number.value, int)
             return Node("literal", -number.value, (), minus.start, number.end)
         operand = self.atom()
-        return Node("unary", "-", (operand,), minus.start, operand.end)
+        return self.node("unary", "-", (operand,), minus.start, operand.end)
 
     def atom(self) -> Node:
         token = self.token
@@ -219,7 +227,7 @@ class ExpressionParser:
             inner = self.expression()
             self.no_slash()
             self.expect(")", "`)`")
-            return Node(inner.kind, inner.value, inner.children, token.start, self.last.end)
+            return inner._replace(start=token.start, end=self.last.end)
         if token.kind != "ident" or token.text in ("and", "or", "not", "when"):
             raise self.unexpected("a value")
         self.next()
@@ -236,7 +244,7 @@ class ExpressionParser:
             number = self.integer()
             self.expect("]")
             child = Node("literal", number, (), index.start, index.end)
-            return Node("index", token.text, (child,), token.start, self.last.end)
+            return self.node("index", token.text, (child,), token.start, self.last.end)
         return Node("name", token.text, (), token.start, token.end)
 
     def integer(self) -> int:
@@ -265,7 +273,9 @@ class ExpressionParser:
             from .diagnostics import closest
 
             meant = closest(name, sorted(FUNCTIONS))
-            raise self.fail("DG0501", function.start, function.end, f"`{name}` is no function", f"did you mean `{meant}`?" if meant else "")
+            raise self.fail(
+                "DG0501", function.start, function.end, f"`{name}` is no function", f"did you mean `{meant}`?" if meant else ""
+            )
         self.expect("(")
         children: list[Node] = []
         if name == "ceil":
@@ -283,7 +293,7 @@ class ExpressionParser:
             children.append(self.expression())
         self.no_slash()
         self.expect(")", "`)`")
-        return Node("call", name, tuple(children), function.start, self.last.end)
+        return self.node("call", name, tuple(children), function.start, self.last.end)
 
     def name_node(self, what: str) -> Node:
         name = self.name(what)
@@ -300,7 +310,3 @@ class ExpressionParser:
         if self.token.kind in ("*", "//", "%", "+", "-"):
             raise self.unexpected("`)`", fix="put the divisor in parentheses")
         return divisor
-
-
-def _binary(op: str, left: Node, right: Node) -> Node:
-    return Node("binary", op, (left, right), left.start, right.end)

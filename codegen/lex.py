@@ -16,9 +16,7 @@ KEYWORDS = frozenset(
 )
 
 # Longest first where one begins with another.
-_MARKS = (
-    "... <<= >>= **= <=> -> ** != == <= >= // << >> += -= *= /= %= |= &= ^= + - * / % @ ( ) [ ] : , = { } > < . ? ! & ^ | ~"
-)
+_MARKS = "... <<= >>= **= <=> -> ** != == <= >= // << >> += -= *= /= %= |= &= ^= + - * / % @ ( ) [ ] : , = { } > < . ? ! & ^ | ~"
 _MARK = re.compile("|".join(re.escape(mark) for mark in ["# type:", *_MARKS.split()]))
 
 _NUMBER = re.compile(
@@ -27,6 +25,10 @@ _NUMBER = re.compile(
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TWO_WORDS = re.compile(r"is not|not in")  # tokens with a blank inside
+# In a schema file: blanks and comments, and the token behind them unless it is a string.
+_FOLDED = re.compile(
+    rf"(?:[ \t\r\v\f\n]+|#[^\n]*|\\\n)*(?:(?P<number>{_NUMBER.pattern})|(?P<ident>{_IDENTIFIER.pattern})|(?P<mark>{_MARK.pattern}))?"
+)
 _BLANKS = re.compile(r"[ \t\r\v\f]*")
 
 
@@ -39,7 +41,8 @@ class Token(NamedTuple):
 
 def tokenize(text: str, start: int = 0, end: int | None = None, *, folded: bool = False) -> list[Token]:
     """The tokens of text[start:end], an "eof" last. What begins no token becomes one "error" token of one character."""
-    return list(_Lexer(text, start, len(text) if end is None else end, folded).run())
+    lexer = _Lexer(text, start, len(text) if end is None else end, folded)
+    return list(lexer.run_folded() if folded else lexer.run())
 
 
 class _Lexer:
@@ -63,6 +66,24 @@ class _Lexer:
                 return
             self.nesting += (token.kind in ("(", "[", "{")) - (token.kind in (")", "]", "}"))
             self.at = token.end
+
+    def run_folded(self) -> Iterator[Token]:
+        """What run() yields, faster: newlines are blanks."""
+        text, end = self.text, self.end
+        while True:
+            match = _FOLDED.match(text, self.at, end)
+            assert match is not None  # every part of it is optional
+            kind, self.at = match.lastgroup, match.end()
+            word = match[kind] if kind else ""
+            if kind is None or word in ("is", "not"):  # a string, the end, an error, or perhaps two words
+                self.at -= len(word)
+                token = self._token()
+                self.at = token.end
+            else:
+                token = Token(word if kind == "mark" or word in KEYWORDS else kind, word, self.at - len(word), self.at)
+            yield token
+            if token.kind == "eof":
+                return
 
     def _skip_blanks(self, *, at_line_start: bool) -> int | None:
         """Skips blanks and comments. Where a line begins that counts: the offset of its first character, else None."""

@@ -314,6 +314,15 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Allow:
+    """A lint rule that the operator may break, and why."""
+
+    rule: str
+    reason: str
+    span: Span = field(compare=False)  # of the rule's name
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     schema: Schema
     doc: str  # Markdown, lines joined with "\n"
@@ -331,6 +340,7 @@ class Operator:
     backends: tuple[str, ...]  # empty: declared, not implemented; refusal says why
     refusal: str
     since: str
+    allows: tuple[Allow, ...]
     span: Span = field(compare=False)
 
     @property

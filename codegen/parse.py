@@ -7,64 +7,18 @@ for, an oddity is an error. In a list of arguments the parser recovers at the ne
 
 from __future__ import annotations
 
-import json
-import keyword
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from . import model as m
-from .diagnostics import Note, Report, Source, closest, quoted_list
-from .lex import KEYWORDS, Token, number_of, tokenize
+from .defaults import DefaultReader
+from .diagnostics import Note, Report, Source, closest
+from .lex import Token
 from .printing import format_type
-from .torch_types import (
-    BASE_NAMES,
-    CLASSES,
-    RENAMED,
-    TypeNotMade,
-    kind,
-    make_dict,
-    make_optional,
-    make_union,
-    underlying,
-)
+from .reader import Failed
+from .strict import find_oddities
+from .torch_types import BASE_NAMES, CLASSES, RENAMED, TypeNotMade, make_dict, make_optional, make_union, underlying
 
 MAX_NESTING = 60
-MAX_ARGUMENTS = 64  # what registration takes
-
-C_KEYWORDS = frozenset(
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const"
-    " consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do double dynamic_cast"
-    " else enum explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq"
-    " nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof"
-    " static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename union"
-    " unsigned using virtual void volatile wchar_t while xor xor_eq _Alignas _Alignof _Atomic _Bool _Complex _Generic _Imaginary"
-    " _Noreturn _Static_assert _Thread_local".split()
-)
-
-# Words that torch takes as a default of any type, and their numbers.
-_WORDS = {"float": 6, "complex": 9, "long": 4, "strided": 0, "Mean": 1, "contiguous_format": 0}
-
-# Words that it takes for ScalarType.
-_DTYPES = {
-    name: number
-    for number, names in enumerate(
-        "uint8;int8;int16 short;int32 int;int64 long;float16 half;float32 float;float64 double;complex32 chalf;complex64 cfloat;"
-        "complex128 cdouble;bool;qint8;quint8;qint32;bfloat16;quint4x2;quint2x4;bits1x8;bits2x4;bits4x2;bits8;bits16;float8_e5m2;"
-        "float8_e4m3fn;float8_e5m2fnuz;float8_e4m3fnuz;uint16;uint32;uint64;uint1 bit;uint2;uint3;uint4;uint5;uint6;uint7;int1;int2;"
-        "int3;int4;int5;int6;int7;float8_e8m0fnu;float4_e2m1fn_x2".split(";")
-    )
-    for name in names.split()
-}
-
-_DEVICES = frozenset(
-    "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone".split()
-)
-_DEVICE = re.compile(r"([A-Za-z_]+)(?::(0|[1-9][0-9]*))?")
-
-_SINGLE_CONSTANT = ("str", "Optional", "Scalar", "int", "bool", "float", "complex")
-_LIST_ELEMENTS: dict[str, type] = {"int": int, "float": float, "bool": bool, "complex": complex}
-_NONE_ONLY = ("Tensor", "Generator", "Quantizer")
 
 # What people write for a type from another language.
 _MEANT = {
@@ -73,23 +27,6 @@ _MEANT = {
     "device": "Device", "string_view": "str", "list": "T[]", "optional": "T?",
     "half": "ScalarType", "void": "()", "number": "Scalar",
 }  # fmt: skip
-
-# Base types that no argument of a binding in C can have.
-_NOT_CARRIED = frozenset("complex Stream Storage SymBool QScheme Quantizer NoneType Capsule Any AnyClassType AnyEnumType".split())
-
-
-class _Failed(Exception):
-    """The diagnostic is in the report; the nearest caller that can go on does."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Oddity:
-    code: str
-    start: int
-    end: int
-    message: str
-    fix: str
-    notes: tuple[Note, ...]
 
 
 def parse_schema(
@@ -117,68 +54,12 @@ def check_string(text: str, *, as_torch: bool) -> tuple[m.Schema | None, Report]
     return parse_schema(report, as_torch=as_torch), report
 
 
-class _Parser:
+class _Parser(DefaultReader):
     def __init__(self, report: Report, start: int, end: int, folded: bool):
-        self.report = report
-        self.source = report.source
-        self.folded = folded
-        self.start, self.stop = start, end
-        self.tokens = tokenize(self.source.text, start, end, folded=folded)
-        self.index = 0
+        super().__init__(report, start, end, folded)
         self.nesting = 0
         self.fresh_sets = 0
-        self.failed = False
-        self.oddities: list[_Oddity] = []
-        self.written: dict[int, tuple[int, int]] = {}  # start of a name -> range of what stands before it, its type
-
-    # -- tokens ------------------------------------------------------------------------------------------------
-
-    @property
-    def token(self) -> Token:
-        return self.tokens[self.index]
-
-    def next(self) -> Token:
-        token = self.token
-        if token.kind != "eof":
-            self.index += 1
-        return token
-
-    def accept(self, kind_: str) -> Token | None:
-        return self.next() if self.token.kind == kind_ else None
-
-    def fail(self, code: str, token: Token, message: str, fix: str = "") -> _Failed:
-        self.failed = True
-        self.report.error(code, self.source.span(token.start, token.end), message, fix)
-        return _Failed()
-
-    def expect(self, kind_: str, what: str = "") -> Token:
-        if self.token.kind == kind_:
-            return self.next()
-        raise self.unexpected(what or f"`{kind_}`")
-
-    def unexpected(self, what: str, fix: str = "") -> _Failed:
-        token = self.token
-        if token.kind == "error":
-            return self.fail("DG0101", token, *_describe_bad(token.text))
-        if not fix and what == "a name" and (token.kind in KEYWORDS):
-            fix = f"`{token.text}` is a keyword to torch: take another name"
-        found = {
-            "eof": "the end",
-            "newline": "a new line",
-            "indent": "an indented line",
-            "dedent": "a less indented line",
-            "ident": f"the name `{token.text}`",
-        }.get(token.kind, f"`{token.text}`")
-        if token.kind == "eof" and self.folded and self.depth() > 0:
-            return self.fail("DG0308", token, f"expected {what}, found the end of the schema: a parenthesis is not closed")
-        return self.fail("DG0102", token, f"expected {what}, found {found}", fix)
-
-    def depth(self) -> int:
-        opened = sum(t.kind in ("(", "[", "{") for t in self.tokens)
-        return opened - sum(t.kind in (")", "]", "}") for t in self.tokens)
-
-    def odd(self, code: str, start: int, end: int, message: str, fix: str = "", notes: tuple[Note, ...] = ()) -> None:
-        self.oddities.append(_Oddity(code, start, end, message, fix, notes))
+        self.types: dict[int, tuple[int, int]] = {}  # where an argument's name, or a result, begins -> range of its type
 
     # -- the schema --------------------------------------------------------------------------------------------
 
@@ -192,7 +73,7 @@ class _Parser:
             self.accept("newline")
             if self.token.kind != "eof":
                 raise self.unexpected("the end of the schema")
-        except _Failed:
+        except Failed:
             return None
         if self.failed:
             return None
@@ -200,7 +81,7 @@ class _Parser:
         schema = m.Schema(namespace, name, overload, tuple(args), tuple(returns), vararg, varret, text, name_span)
         if not self.check_order(schema):
             return None
-        self.check_strictly(schema)
+        self.oddities += find_oddities(schema, self.source, self.types)
         return schema
 
     def name(self) -> tuple[str, str, str, m.Span]:
@@ -230,7 +111,7 @@ class _Parser:
                 item()
                 if self.token.kind not in (",", ")"):
                     raise self.unexpected("`,` or `)`")
-            except _Failed:
+            except Failed:
                 self.index = begin
                 self.skip_item()
                 if self.token.kind not in (",", ")"):
@@ -250,7 +131,7 @@ class _Parser:
 
     def arguments(self) -> tuple[list[m.Argument], bool]:
         args: list[m.Argument] = []
-        stars: list[Token] = []
+        stars: list[tuple[Token, int]] = []  # and how many arguments stand before it
         dots: list[Token] = []
 
         def item() -> None:
@@ -258,8 +139,7 @@ class _Parser:
                 raise self.fail("DG0105", self.token, "`...` must be the last argument")
             star = self.accept("*")
             if star:
-                stars.append(star)
-                self.written[star.start] = (len(args), 0)
+                stars.append((star, len(args)))
                 return
             ellipsis = self.accept("...")
             if ellipsis:
@@ -272,10 +152,10 @@ class _Parser:
             self.odd("DG0211", dots[0].start, dots[0].end, "`...`: torch refuses every call with further arguments")
             if any(a.default is not None for a in args):
                 raise self.fail("DG0105", dots[0], "`...` and default values exclude each other")
-        for i, star in enumerate(stars):
+        for i, (star, before) in enumerate(stars):
             if i > 0:
                 self.odd("DG0210", star.start, star.end, "a second `*`", "remove it")
-            elif self.written[star.start][0] == len(args):
+            elif before == len(args):
                 self.odd("DG0210", star.start, star.end, "no argument follows `*`", "remove it")
         return args, bool(dots)
 
@@ -307,17 +187,18 @@ class _Parser:
         type_, alias = self.sized_type()
         if self.token.kind == "(" and isinstance(type_, m.Optional) and alias is None:
             raise self.unexpected("a name", f"the alias mark stands before the `?`: `{format_type(type_.elem)}(a!)?`")
+        type_end = self.tokens[self.index - 1].end
         name = self.expect("ident", "a name")
-        self.written[name.start] = (start, name.start)
+        self.types[name.start] = (start, type_end)
         default = self.default(type_) if self.accept("=") else None
         return m.Argument(name.text, type_, default, kw_only, alias, self.source.span(name.start, name.end))
 
     def result(self) -> m.Return:
         start = self.token
         type_, alias = self.sized_type()
+        self.types[start.start] = (start.start, self.tokens[self.index - 1].end)
         name = self.accept("ident")
         span = self.source.span(start.start, self.tokens[self.index - 1].end)
-        self.written[start.start] = (start.start, self.tokens[self.index - 1].end)
         return m.Return(name.text if name else "", type_, alias, span)
 
     def folded_text(self, start: int) -> str:
@@ -507,141 +388,6 @@ class _Parser:
             return m.Alias((), (), elem.write, elem)
         return m.Alias(own.before, own.after, own.write, elem)
 
-    # -- defaults ----------------------------------------------------------------------------------------------
-
-    def default(self, type_: m.Type) -> m.Default:
-        first = self.token
-        value = self.default_value(type_)
-        last = self.tokens[self.index - 1]
-        text = self.source.text[first.start : last.end]
-        default = m.Default(value, text, is_device=underlying(type_) == m.Base("Device"))
-        self.check_default(type_, value, first.start, last.end)
-        return default
-
-    def default_value(self, type_: m.Type) -> object:
-        stored, token = underlying(type_), self.token
-        what = kind(stored)
-        if what in _NONE_ONLY:
-            self.expect("None", f"`None`, the only default of a `{what}`")
-            return None
-        if what in _SINGLE_CONSTANT:
-            return self.constant(what, type_)
-        if what == "Device":
-            return self.device()
-        if isinstance(stored, m.List):
-            assert isinstance(type_, m.List)
-            return self.list_default(type_, kind(stored.elem))
-        raise self.fail("DG0106", token, f"`{format_type(type_)}` cannot have a default", f"make it `{format_type(type_)}? ...=None`")
-
-    def list_default(self, type_: m.List, elem: str) -> tuple[object, ...]:
-        token = self.token
-        if token.kind == "ident":
-            raise self.fail("DG0106", token, f"a list cannot have the default `{token.text}`", "write a list: `[...]`")
-        if elem not in _LIST_ELEMENTS:
-            raise self.fail("DG0106", token, f"torch knows no default for `{format_type(type_)}`")
-        values: list[object] = []
-        if type_.size is not None and token.kind != "[":
-            value = self.constant(elem, type_.elem)
-            if not 0 <= type_.size <= 2**20:
-                raise self.fail("DG0106", token, f"a list of {type_.size} equal members")
-            values = [value] * type_.size
-        else:
-            self.expect("[", "`[` and the members of the list")
-            if self.token.kind != "]":
-                values.append(self.constant(elem, type_.elem))
-                while self.accept(","):
-                    values.append(self.constant(elem, type_.elem))
-            self.expect("]", "`,` or `]`")
-        return tuple(self.member(token, elem, v) for v in values)
-
-    def member(self, token: Token, elem: str, value: object) -> object:
-        if not isinstance(value, _LIST_ELEMENTS[elem]) or isinstance(value, bool) != (elem == "bool"):
-            raise self.fail("DG0106", token, f"the members of this list must be of type `{elem}`")
-        return value
-
-    def device(self) -> str:
-        token = self.expect("string", "a string that names a device")
-        text = self.string(token)
-        match = _DEVICE.fullmatch(text)
-        if not match or match[1] not in _DEVICES or match[2] is not None and int(match[2]) >= 2**31:
-            raise self.fail("DG0106", token, f"{token.text} is not a device", 'write a device such as `"cuda"` or `"cuda:0"`')
-        if match[2] is None:
-            return match[1]
-        index = (int(match[2]) + 128) % 256 - 128  # torch keeps eight bits, and -1 means none
-        return match[1] if index == -1 else f"{match[1]}:{index}"
-
-    def constant(self, what: str, type_: m.Type) -> object:
-        token = self.token
-        for word, value in (("True", True), ("False", False), ("None", None)):
-            if self.accept(word):
-                return value
-        if token.kind == "string":
-            self.next()
-            return self.string(token)
-        if token.kind == "ident":
-            self.next()
-            if token.text in _WORDS:
-                return _WORDS[token.text]
-            if _is_scalar_type(type_) and token.text in _DTYPES:
-                return _DTYPES[token.text]
-            raise self.fail("DG0106", token, f"`{token.text}` is not a default for `{format_type(type_)}`", _meant_constant(token.text, type_))
-        minus = self.accept("-")
-        number = self.expect("number", "a value")
-        self.check_number(number)
-        text = ("-" if minus else "") + number.text
-        whole = Token("number", text, token.start, number.end)
-        if what == "complex" or "j" in text:
-            return complex(0.0, self.double(whole, text[:-1]))
-        if what == "float" or "." in text or "e" in text:
-            return self.double(whole, text)
-        return self.integer(whole, text)
-
-    def check_number(self, number: Token) -> None:
-        if number.text[:2] in ("0x", "0X"):
-            self.odd("DG0206", number.start, number.end, f"torch misreads the hexadecimal number `{number.text}`", "write it in decimal")
-        elif re.match(r"[0-9]+E", number.text):
-            self.odd("DG0207", number.start, number.end, f"torch may drop the exponent of `{number.text}`", f"write `{number.text.replace('E', 'e')}`")
-
-    def integer(self, token: Token, text: str) -> int:
-        """As C's strtoll reads it: up to the first character that is no digit."""
-        digits = re.match(r"-?[0-9]+", text)
-        value = int(digits[0]) if digits and len(digits[0]) <= 20 else 2**63
-        if not -(2**63) <= value < 2**63:
-            raise self.fail("DG0107", token, f"`{token.text}` is not a 64-bit integer")
-        return value
-
-    def double(self, token: Token, text: str) -> float:
-        """As C's strtod reads it, which reports overflow, and underflow where digits are lost."""
-        sign, text = (-1.0, text[1:]) if text.startswith("-") else (1.0, text)
-        text = number_of(text)
-        value = _double(text) if text else None
-        if value is None:
-            raise self.fail("DG0107", token, f"`{token.text}` is not a number that a double holds")
-        return sign * value
-
-    def string(self, token: Token) -> str:
-        quote = token.text[0]
-        width = 3 if token.text.startswith(quote * 3) and len(token.text) >= 6 else 1
-        body = token.text[width:-width]
-        out, at = b"", 0
-        while at < len(body):
-            c = body[at]
-            if c != "\\":
-                out += c.encode()
-                at += 1
-                continue
-            escape = body[at + 1 : at + 2]
-            octal = re.match(r"[0-3][0-7][0-7]", body[at + 1 : at + 4])
-            if escape in _SIMPLE_ESCAPES:
-                out += _SIMPLE_ESCAPES[escape]
-                at += 2
-            elif octal:
-                out += bytes([int(octal[0], 8)])
-                at += 4
-            else:
-                raise self.fail("DG0109", token, f"torch does not know the escape `\\{escape}`")
-        return out.decode("utf-8", "surrogateescape")
-
     # -- what torch checks after parsing -----------------------------------------------------------------------
 
     def check_order(self, schema: m.Schema) -> bool:
@@ -653,235 +399,17 @@ class _Parser:
                 first = with_default
                 note = (Note(f"`{first.name}` has a default", first.span),)
                 if not isinstance(a.type, m.List):
-                    self.report.error("DG0108", a.span, f"`{a.name}` needs a default: it follows an argument that has one", "", note)
+                    self.report.error(
+                        "DG0108", a.span, f"`{a.name}` needs a default: it follows an argument that has one", "", note
+                    )
                     return False
-                start, end = self.name_range(a.span)
-                self.odd("DG0209", start, end, f"the list `{a.name}` is required, but follows an argument with a default", "", note)
+                start = self.source.offset(a.span)
+                self.odd(
+                    "DG0209",
+                    start,
+                    start + len(a.name),
+                    f"the list `{a.name}` is required, but follows an argument with a default",
+                    "",
+                    note,
+                )
         return True
-
-    def name_range(self, span: m.Span) -> tuple[int, int]:
-        offset = self.source.offset(span)
-        return offset, offset + span.end - span.column
-
-    # -- what is stricter than torch ---------------------------------------------------------------------------
-
-    def check_strictly(self, schema: m.Schema) -> None:
-        if len(schema.args) > MAX_ARGUMENTS:
-            extra = schema.args[MAX_ARGUMENTS]
-            self.odd("DG0218", *self.name_range(extra.span), f"more than {MAX_ARGUMENTS} arguments")
-        seen: dict[str, m.Argument | m.Return] = {}
-        for a in schema.args:
-            at = self.name_range(a.span)
-            if a.name in seen:
-                self.odd("DG0201", *at, f"a second argument named `{a.name}`", "", (Note("first declared here", seen[a.name].span),))
-            seen.setdefault(a.name, a)
-            languages = [l for l, words in (("Python", keyword.kwlist), ("C or C++", C_KEYWORDS)) if a.name in words]
-            if languages:
-                self.odd("DG0203", *at, f"`{a.name}` is a keyword of {' and '.join(languages)}", f"write `{a.name}_`")
-            self.check_type(a.type, *self.written[at[0]])
-            self.check_alias(a, *self.written[at[0]])
-        sets = {s for a in schema.args if a.alias for s in a.alias.before}
-        seen = {}
-        for r in schema.returns:
-            start = self.source.offset(r.span)
-            where = self.written[start]
-            if r.name and r.name in seen:
-                self.odd("DG0202", *where, f"a second result named `{r.name}`", "", (Note("first declared here", seen[r.name].span),))
-            seen.setdefault(r.name, r)
-            self.check_type(r.type, *where)
-            self.check_alias(r, *where)
-            own = r.alias.before if r.alias else ()
-            missing = [s for s in own if s not in sets and s != "*"]
-            if missing and missing[0].startswith("$"):
-                self.odd("DG0214", *where, "a fresh alias set on a result: it aliases no argument", "name the set of an argument")
-            elif missing:
-                self.odd("DG0214", *where, f"no argument has the alias set {quoted_list(missing)}")
-
-    def check_type(self, type_: m.Type, start: int, end: int) -> None:
-        refused = _not_carried(type_)
-        if refused is not None and not isinstance(refused, m.Variable):
-            what = format_type(refused)
-            fix = "pass its members as arguments of their own" if kind(refused) == "Tuple" and start < end else ""
-            if refused == m.Base("NoneType"):
-                fix = "write `-> ()` for no result"
-            self.odd("DG0215", start, max(end, start + 1), f"neither C nor torch's stable interface can carry `{what}`", fix)
-
-    def check_alias(self, a: m.Argument | m.Return, start: int, end: int) -> None:
-        marks = [mark for mark in (a.alias, a.alias.contained if a.alias else None) if mark]
-        if not marks:
-            return
-        bare = a.type
-        while isinstance(bare, (m.Optional, m.List)):
-            bare = bare.elem
-        if bare != m.Base("Tensor"):
-            self.odd("DG0212", start, end, f"an alias mark on `{format_type(a.type)}`, which is no tensor", "remove the mark")
-        for mark in marks:
-            if "*" in mark.before + mark.after:
-                self.odd("DG0213", start, end, "a wildcard alias set", "name a set")
-            elif len(mark.before) > 1:
-                self.odd("DG0213", start, end, "an alias mark with several sets", "name one set")
-            elif mark.before != mark.after and not mark.before[0].startswith("$"):
-                self.odd("DG0213", start, end, "an alias mark with `->`", "leave out `->` and what follows")
-
-    def check_default(self, type_: m.Type, value: object, start: int, end: int) -> None:
-        written = self.source.text[start:end]
-        if isinstance(value, str) and (not written.isascii() or "\0" in written):
-            self.odd("DG0217", start, end, "torch changes bytes above 127, and NUL, in a string default")
-        if isinstance(type_, m.List) and isinstance(value, tuple):
-            if type_.size is not None and len(value) != type_.size:
-                self.odd("DG0205", start, end, f"{len(value)} member{'s' * (len(value) != 1)} for `{format_type(type_)}`")
-        elif not _fits(type_, value):
-            fix = ""
-            if value is None:
-                fix = f"write `{format_type(type_)}?`"
-            elif kind(_without_optional(type_)) == "float" and isinstance(value, int) and not isinstance(value, bool):
-                fix = f"write `{written}.0`"
-            self.odd("DG0204", start, end, f"the default `{written}` is not of the type `{format_type(type_)}`", fix)
-
-
-_SIMPLE_ESCAPES = {
-    "\\": b"\\", "'": b"'", '"': b'"', "\n": b"\n", "a": b"\a", "b": b"\b", "f": b"\f", "n": b"\n", "t": b"\t", "v": b"\v",
-}  # fmt: skip
-
-
-def _describe_bad(c: str) -> tuple[str, str]:
-    if c == "":
-        return "an indentation that matches no line before", ""
-    if c in "'\"":
-        return "a string that does not end", f"close it with {c}"
-    if not c.isascii():
-        return f"`{c}` (U+{ord(c):04X}) may stand in strings and comments only", ""
-    return f"{c!r} begins no token", ""
-
-
-def _double(text: str) -> float | None:
-    """The double that C's strtod reads, or None where it reports that the value is out of range."""
-    if text[:2] in ("0x", "0X"):
-        try:
-            return float.fromhex(text)
-        except OverflowError:
-            return None
-    value = float(text)
-    if value == float("inf"):
-        return None
-    if value < 2.2250738585072014e-308:  # the smallest normal double
-        from decimal import Decimal
-
-        is_zero = not re.search(r"[1-9]", re.split(r"[eE]", text)[0])
-        if not is_zero and (value == 0.0 or Decimal(text) != Decimal(value)):
-            return None
-    return value
-
-
-def _is_scalar_type(t: m.Type) -> bool:
-    return t == m.Base("ScalarType") or isinstance(t, m.Optional) and _is_scalar_type(t.elem)
-
-
-def _without_optional(t: m.Type) -> m.Type:
-    return t.elem if isinstance(t, m.Optional) else t
-
-
-def _not_carried(t: m.Type) -> m.Type | None:
-    """The part of a type that no binding in C can carry."""
-    if isinstance(t, (m.Optional, m.List)):
-        return _not_carried(t.elem)
-    if isinstance(t, m.Base):
-        return t if t.name in _NOT_CARRIED else None
-    return t
-
-
-def _fits(type_: m.Type, value: object) -> bool:
-    """Whether torch can pass the default of an argument that is no list."""
-    if isinstance(type_, m.Optional):
-        return value is None or type_.elem != m.Base("Device") and _fits(type_.elem, value)
-    stored = underlying(type_)
-    what = kind(stored)
-    is_bool = isinstance(value, bool)
-    return {
-        "int": isinstance(value, int) and not is_bool,
-        "float": isinstance(value, float),
-        "bool": is_bool,
-        "str": isinstance(value, str),
-        "complex": isinstance(value, complex),
-        "Scalar": isinstance(value, (int, float, complex)),
-        "Device": isinstance(value, str),
-    }.get(what, False)
-
-
-def _meant_constant(word: str, type_: m.Type) -> str:
-    spelled = {"true": "True", "false": "False", "none": "None", "null": "None", "nullptr": "None", "nil": "None", "NULL": "None"}
-    if word in spelled:
-        return f"write `{spelled[word]}`"
-    if _is_scalar_type(type_):
-        meant = closest(word, sorted(_DTYPES))
-        return "write the dtype alone, `float32` for `torch.float32`" if word == "torch" else f"did you mean `{meant}`?" if meant else ""
-    if word in ("inf", "nan", "Infinity"):
-        return "torch has no infinity and no NaN as a default: make the argument optional"
-    return f"write it as a string: `\"{word}\"`" if _without_optional(type_) == m.Base("str") else ""
-
-
-# ---- what the verb `parse` prints ----------------------------------------------------------------------------
-
-
-def parse_line(line: bytes, *, as_torch: bool) -> str:
-    """The answer to one line of input: a schema as a JSON string."""
-    try:
-        text = json.loads(line)
-    except (ValueError, RecursionError):
-        text = None
-    if not isinstance(text, str):
-        return json.dumps({"ok": False, "error": "not a JSON string"})
-    schema, report = check_string(text, as_torch=as_torch)
-    if schema is not None:
-        return json.dumps(schema_fields(schema))
-    first = report.diagnostics()[0]
-    return json.dumps({"ok": False, "error": first.message, "code": first.code, "column": first.span.column})
-
-
-def schema_fields(s: m.Schema) -> dict[str, object]:
-    """A schema as a JSON object."""
-    return {
-        "ok": True,
-        "name": f"{s.namespace}::{s.name}" if s.namespace else s.name,
-        "overload": s.overload,
-        "args": [_argument_fields(a) for a in s.args],
-        "returns": [_common_fields(r) for r in s.returns],
-        "vararg": s.vararg,
-        "varret": s.varret,
-        "canonical": str(s),
-    }
-
-
-def _common_fields(a: m.Argument | m.Return) -> dict[str, object]:
-    return {
-        "name": a.name,
-        "type": format_type(a.type),
-        "alias": _alias_fields(a.alias),
-        "write": a.alias is not None and a.alias.write,
-    }
-
-
-def _argument_fields(a: m.Argument) -> dict[str, object]:
-    default = None if a.default is None else _value_fields(a.default)
-    return {**_common_fields(a), "has_default": a.default is not None, "default": default, "kw_only": a.kw_only}
-
-
-def _alias_fields(alias: m.Alias | None) -> dict[str, object] | None:
-    if alias is None:
-        return None
-    inner = alias.contained
-    return {
-        "before": list(alias.before),
-        "after": list(alias.after),
-        "write": alias.write,
-        "contained": None if inner is None else {"before": list(inner.before), "after": list(inner.after), "write": inner.write},
-    }
-
-
-def _value_fields(default: m.Default) -> object:
-    def fields(value: object) -> object:
-        if isinstance(value, tuple):
-            return [fields(v) for v in value]
-        return {"complex": [value.real, value.imag]} if isinstance(value, complex) else value
-
-    return {"device": default.value} if default.is_device else fields(default.value)

@@ -20,7 +20,9 @@ def _load(name: str) -> Host:
         if e.name != module_name:
             raise
         others = ", ".join(n for n in HOST_NAMES if n != name)
-        raise GeneratorError(f"the host `{name}` has no module codegen/hosts/{name}.py; leave it out with --hosts (others: {others})") from None
+        raise GeneratorError(
+            f"the host `{name}` has no module codegen/hosts/{name}.py; leave it out with --hosts (others: {others})"
+        ) from None
     host = getattr(module, "HOST", None)
     if not isinstance(host, Host):
         raise GeneratorError(f"codegen/hosts/{name}.py exports no HOST")

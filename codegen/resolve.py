@@ -6,76 +6,20 @@
 from __future__ import annotations
 
 import keyword
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from . import model as m
-from .contract import ContractParser, RawAlternative, RawTensor, RawValue
-from .diagnostics import Note, Report, closest, quoted_list
+from .contract import RawAlternative, RawTensor, RawValue
+from .diagnostics import Note, Report, closest
+from .directives import DirectiveResolver
 from .expression import DTYPE_WORDS, WORDS, Failed, Name, Node
-from .parse import C_KEYWORDS
 from .printing import format_expr, format_literal, format_type
-from .scope import Facts, Scope, Size, without_optional
+from .scope import Facts, Size, without_optional
+from .statements import Entry, Header, Statement
+from .strict import C_KEYWORDS
 
 _TENSOR = m.Base("Tensor")
 _INTEGERS = (m.Base("int"), m.Base("SymInt"))
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A logical line that belongs to an operator."""
-
-    kind: str  # "contract result let require check directive"
-    name: Name  # what it is about; of a require, the word itself
-    start: int  # of its body
-    end: int
-    comment: str
-    inherited_from: str = ""
-
-
-@dataclass(slots=True)
-class Entry:
-    """An operator of the file: its schema and what stands above it."""
-
-    schema: m.Schema
-    doc: str
-    section: str
-    statements: list[Statement]
-
-
-@dataclass(slots=True)
-class Header:
-    namespace: str = ""
-    prefix: str = ""
-    version: str = ""
-
-
-@dataclass(slots=True)
-class Directives:
-    """The directives of an operator, in raw form."""
-
-    pairs: list[tuple[Name, list[Name]]] = field(default_factory=list)
-    aliases: list[Name] = field(default_factory=list)
-    keywords: list[tuple[Name, Name]] = field(default_factory=list)
-    scalars: list[Name] = field(default_factory=list)
-    backends: tuple[str, ...] | None = None
-    refusal: str = ""
-    since: str = ""
-
-
-def check_syntax(report: Report, statements: list[Statement]) -> None:
-    """Reports what is wrong in the statements of an operator whose schema did not parse, as far as that can be told."""
-    for s in statements:
-        parser = ContractParser(report, s.start, s.end)
-        try:
-            if s.kind in ("contract", "result"):
-                parser.tensor() if parser.looks_like_tensor() else parser.value()
-            elif s.kind in ("let", "require"):
-                parser.expression()
-                parser.no_slash()
-        except Failed:
-            pass
 
 
 def resolve_operator(report: Report, header: Header, entry: Entry) -> m.Operator | None:
@@ -83,41 +27,7 @@ def resolve_operator(report: Report, header: Header, entry: Entry) -> m.Operator
     return _Resolver(report, header, entry).operator()
 
 
-class _Resolver:
-    def __init__(self, report: Report, header: Header, entry: Entry):
-        self.report = report
-        self.source = report.source
-        self.header = header
-        self.entry = entry
-        self.schema = entry.schema
-        self.args = {a.name: a for a in entry.schema.args}
-        self.scope = Scope(report, self.args)
-        self.failed = False
-        self.tensors: dict[str, RawTensor] = {}
-        self.values: dict[str, RawValue] = {}
-        self.statements: dict[str, Statement] = {}  # of arguments
-        self.results: list[tuple[Statement, RawTensor | RawValue]] = []
-        self.requires: list[tuple[Statement, Node, str | None]] = []
-        self.checks: list[m.Check] = []
-        self.let_statements: dict[str, Statement] = {}
-        self.directives = Directives()
-        self.lacks_tensor = False  # then a dimension that nothing defines says nothing new
-
-    # -- reporting ---------------------------------------------------------------------------------------------
-
-    def error(self, code: str, at: Name | Node | Statement | RawAlternative | m.Span, message: str, fix: str = "", note: Note | None = None) -> None:
-        self.failed = True
-        if isinstance(at, Statement):
-            at = at.name
-        span = at if isinstance(at, m.Span) else self.source.span(at.start, at.end)
-        self.report.error(code, span, message, fix, (note,) if note else ())
-
-    def note_of(self, statement: Statement, text: str) -> Note:
-        return Note(text, self.source.span(statement.name.start, statement.name.end))
-
-    def stands_here(self, statement: Statement, text: str = "first given here") -> Note:
-        return self.note_of(statement, text)
-
+class _Resolver(DirectiveResolver):
     # -- the operator ------------------------------------------------------------------------------------------
 
     def operator(self) -> m.Operator | None:
@@ -145,165 +55,14 @@ class _Resolver:
             **directives,
         )
 
-    # -- statements to raw forms -------------------------------------------------------------------------------
-
-    def read_statements(self) -> None:
-        checks: dict[str, Statement] = {}
-        for s in self.entry.statements:
-            parser = ContractParser(self.report, s.start, s.end)
-            try:
-                if s.kind == "contract":
-                    self.read_contract(s, parser)
-                elif s.kind == "result":
-                    self.results.append((s, self.read_result(s, parser)))
-                elif s.kind == "let":
-                    self.read_let(s, parser)
-                elif s.kind == "require":
-                    self.read_require(s, parser)
-                elif s.kind == "check":
-                    self.read_check(s, checks)
-                else:
-                    self.read_directive(s, parser)
-            except Failed:
-                self.failed = True
-                self.scope.unsure |= {s.name.text} | {t.text for t in parser.tokens if t.kind == "ident"}
-
-    def read_contract(self, s: Statement, parser: ContractParser) -> None:
-        name = s.name.text
-        if name not in self.args:
-            meant = closest(name, [n for n in self.args if n not in self.statements])
-            self.error("DG0402", s, f"`{self.symbol()}` has no argument `{name}`", f"did you mean `{meant}`?" if meant else "")
-            return
-        if name in self.statements:
-            self.error("DG0403", s, f"a second contract for `{name}`", "", self.stands_here(self.statements[name]))
-            return
-        self.statements[name] = s
-        argument = self.args[name]
-        if argument.is_tensor:
-            self.tensors[name] = parser.tensor()
-            return
-        self.check_for_value(argument, parser)
-        self.values[name] = parser.value()
-
-    def check_for_value(self, a: m.Argument | m.Return, parser: ContractParser) -> None:
-        """A tensor's contract for something that is none."""
-        if parser.looks_like_tensor():
-            first = parser.token
-            fix = "write a value contract, `any` allows every value"
-            raise parser.fail("DG0412", first.start, first.end, f"`{a.name}` is of type `{format_type(a.type)}`, this is the contract of a tensor", fix)
-
-    def read_result(self, s: Statement, parser: ContractParser) -> RawTensor | RawValue:
-        index = len(self.results)
-        if index < len(self.schema.returns):
-            returned = self.schema.returns[index]
-            is_view = returned.alias is not None
-            if without_optional(returned.type) == _TENSOR and not (is_view and parser.at_word("any")):
-                return parser.tensor()
-            self.check_for_value(m.Argument(s.name.text, returned.type, None, False, None, returned.span), parser)
-        return parser.value()
-
-    def read_let(self, s: Statement, parser: ContractParser) -> None:
-        name = s.name.text
-        if name in self.scope.lets:
-            self.error("DG0403", s, f"a second `let {name}`", "", self.stands_here(self.let_statements[name]))
-            return
-        self.let_statements[name] = s
-        node = parser.expression()
-        parser.no_slash()
-        parser.end("an operator or the end of the line")
-        self.scope.lets[name] = node
-
-    def read_require(self, s: Statement, parser: ContractParser) -> None:
-        node = parser.expression()
-        parser.no_slash()
-        message = None
-        if parser.accept_word("else"):
-            if parser.token.kind != "string":
-                raise parser.unexpected("the words of the error in quotes")
-            message = parser.string()
-        parser.end("an operator, `else` or the end of the line")
-        self.requires.append((s, node, message))
-
-    def read_check(self, s: Statement, checks: dict[str, Statement]) -> None:
-        name = s.name.text
-        if name in checks:
-            self.error("DG0403", s, f"a second `check {name}`", "", self.stands_here(checks[name]))
-            return
-        checks[name] = s
-        text = self.source.prose(s.start, s.end)
-        if not text:
-            self.error("DG0404", s, f"`check {name}` needs a text that says what is checked")
-        self.checks.append(m.Check(name, text))
-
-    def read_directive(self, s: Statement, parser: ContractParser) -> None:
-        d, word = self.directives, s.name.text
-        if word == "pair":
-            name = parser.name("the name of the pair", "DG0601")
-            parser.expect("=", "`=` and the arguments of the pair", "DG0601")
-            parts = [parser.name("an argument", "DG0601")]
-            while parser.accept(","):
-                parts.append(parser.name("an argument", "DG0601"))
-            d.pairs.append((name, parts))
-        elif word == "alias":
-            d.aliases.append(parser.name("a name", "DG0601"))
-            while parser.token.kind == "ident":
-                d.aliases.append(parser.name("a name", "DG0601"))
-        elif word == "keyword":
-            old = parser.name("the old keyword", "DG0601")
-            parser.expect("=", "`=` and the argument that it stands for", "DG0601")
-            d.keywords.append((old, parser.name("an argument", "DG0601")))
-        elif word == "scalar":
-            d.scalars.append(parser.name("a list argument", "DG0601"))
-        elif word == "backends":
-            self.read_backends(s, parser)
-            return
-        elif word == "since":
-            self.read_since(s)
-            return
-        parser.end("the end of the directive", "DG0601")
-
-    def read_backends(self, s: Statement, parser: ContractParser) -> None:
-        d = self.directives
-        if d.backends is not None:
-            self.error("DG0603", s, "a second `@backends`")
-            return
-        none = re.match(r"none\b(?: ?: ?(.*))?", self.source.prose(s.start, s.end))
-        if none:
-            d.backends = ()
-            d.refusal = none[1] or ""
-            if not d.refusal:
-                self.error("DG0601", s, "`@backends none` needs a reason", "write `@backends none: TEXT`, the text of the error that callers get")
-            return
-        names = [parser.name("the name of an implementation", "DG0601")]
-        while parser.token.kind == "ident":
-            names.append(parser.name("the name of an implementation", "DG0601"))
-        parser.end("the name of an implementation", "DG0601")
-        for i, n in enumerate(names):
-            if n.text in [other.text for other in names[:i]]:
-                self.error("DG0603", n, f"`{n.text}` stands twice")
-        d.backends = tuple(n.text for n in names)
-
-    def read_since(self, s: Statement) -> None:
-        text = self.source.prose(s.start, s.end)
-        if self.directives.since:
-            self.error("DG0603", s, "a second `@since`")
-        elif not VERSION.fullmatch(text):
-            self.error("DG0601", s, f"`{text}` is no release", "write `@since X.Y.Z`")
-        elif VERSION.fullmatch(self.header.version) and _release(text) > _release(self.header.version):
-            self.error("DG0601", s, f"`@since {text}` is later than the version of the file, {self.header.version}")
-        self.directives.since = text
-
     # -- names -------------------------------------------------------------------------------------------------
-
-    def symbol(self) -> str:
-        s = self.schema
-        return f"{s.name}.{s.overload}" if s.overload else s.name
 
     def check_presence(self) -> None:
         for a in self.schema.args:
             if a.name not in self.statements:
                 example = f"{a.name}: f32 [n]{', out' if a.is_written else ''}" if a.is_tensor else f"{a.name}: any"
-                self.error("DG0401", a.span, f"`{a.name}` has no contract", f"write a line such as `{example}` above the operator")
+                fix = f"write a line such as `{example}` above the operator"
+                self.error("DG0401", a.span, f"`{a.name}` has no contract", fix)
                 self.lacks_tensor = self.lacks_tensor or a.is_tensor
         returns = self.schema.returns
         for s, _ in self.results[len(returns) :]:
@@ -312,10 +71,8 @@ class _Resolver:
         for r in returns[len(self.results) :]:
             is_tensor = without_optional(r.type) == _TENSOR
             example = f"-> {r.name or 'out'}: {'f32 [n]' if is_tensor else 'any'}"
-            if not any(s.kind == "result" for s in self.entry.statements):
-                self.error("DG0414", r.span, "this result has no contract", f"write a line such as `{example}` above the operator")
-            elif not self.failed:
-                self.error("DG0414", r.span, "this result has no contract: the lines before it are for the results before it")
+            fix = f"write a line such as `{example}` above the operator"
+            self.error("DG0414", r.span, "this result has no contract", fix)
 
     def define_names(self) -> None:
         self.define_dimensions()
@@ -334,11 +91,14 @@ class _Resolver:
         span = self.source.span(name.start, name.end)
         if name.text in taken:
             other, where = taken[name.text]
-            self.error("DG0407", name, f"`{name.text}` is {what}, and {other} too", "take another name", Note(f"{other} here", where))
+            note = Note(f"{other} here", where)
+            self.error("DG0407", name, f"`{name.text}` is {what}, and {other} too", "take another name", note)
         elif name.text in C_KEYWORDS or keyword.iskeyword(name.text):
-            self.error("DG0203", name, f"`{name.text}` is a keyword of {'Python' if keyword.iskeyword(name.text) else 'C or C++'}", f"write `{name.text}_`")
+            language = "Python" if keyword.iskeyword(name.text) else "C or C++"
+            self.error("DG0203", name, f"`{name.text}` is a keyword of {language}", f"write `{name.text}_`")
         elif name.text in WORDS or name.text in DTYPE_WORDS:
-            self.error("DG0407", name, f"`{name.text}` is a word of contracts, so it cannot be the name of {what}", "take another name")
+            message = f"`{name.text}` is a word of contracts, so it cannot be the name of {what}"
+            self.error("DG0407", name, message, "take another name")
         taken.setdefault(name.text, (what, span))
 
     def first_mention(self, name: str, arg: str) -> Node:
@@ -382,11 +142,8 @@ class _Resolver:
             listed = frozenset(v for v, _, _ in value.one_of if isinstance(v, m.DType))
             if listed:
                 self.scope.dtypes[name] = listed
-        ordered: list[str] = []
-        for name in self.scope.lets:
-            self.order_let(name, ordered, [])
         found: list[m.Let | None] = []
-        for name in ordered:
+        for name in self.ordered_lets():
             s = self.let_statements[name]
             try:
                 expr = self.scope.of_kind(self.scope.lets[name], self.scope.facts, m.Kind.int, f"`let {name}`")
@@ -395,18 +152,26 @@ class _Resolver:
                 self.failed = True
         return found
 
-    def order_let(self, name: str, ordered: list[str], path: list[str]) -> None:
-        """A `let` after those that it reads."""
-        if name in ordered:
-            return
-        if name in path:
-            cycle = " -> ".join([*path[path.index(name) :], name])
-            self.error("DG0507", self.let_statements[name], f"`let {name}` depends on itself: {cycle}")
-            return
-        for other in sorted(self.scope.lets[name].names() & set(self.scope.lets)):
-            self.order_let(other, ordered, [*path, name])
-        if name not in ordered:
-            ordered.append(name)
+    def ordered_lets(self) -> list[str]:
+        """The lets, each behind those that it reads."""
+        lets = self.scope.lets
+        mentions = {name: node.names() for name, node in lets.items()}
+        reads = {name: [n for n in lets if n in mentions[name]] for name in lets}
+        done: dict[str, None] = {}
+        for first in lets:
+            path = [first]
+            while path:
+                name = path[-1]
+                missing = next((n for n in reads[name] if n not in done), None)
+                if missing is None:
+                    done[path.pop()] = None
+                elif missing in path:
+                    cycle = " -> ".join([*path[path.index(missing) :], missing])
+                    self.error("DG0507", self.let_statements[missing], f"`let {missing}` depends on itself: {cycle}")
+                    reads[name].remove(missing)
+                else:
+                    path.append(missing)
+        return list(done)
 
     def known_sizes(self) -> Facts:
         """Lengths that contracts of lists promise, and ranks that contracts of tensors promise."""
@@ -496,7 +261,13 @@ class _Resolver:
             self.error("DG0408", raw.access, f"`{raw.access.text}`, but the schema does not mark `{a.name}` as written", fix)
         elif a.is_written and not raw.access:
             note = Note("the schema marks it as written", a.span)
-            self.error("DG0408", s, f"`{a.name}` is written: its contract needs `out` or `inout`", "add `, out` if it is never read, else `, inout`", note)
+            self.error(
+                "DG0408",
+                s,
+                f"`{a.name}` is written: its contract needs `out` or `inout`",
+                "add `, out` if it is never read, else `, inout`",
+                note,
+            )
         return raw.access.text if raw.access else "in"
 
     def check_may_alias(self, a: m.Argument, name: Name) -> None:
@@ -551,10 +322,11 @@ class _Resolver:
             rank = "any rank" if shape is None else f"rank {len(shape)}"
             self.error("DG0417", raw, f"{len(strides)} strides for a shape of {rank}")
             return None
-        dtypes = tuple(m.DType(d.text) for d in raw.dtypes)
-        for i, d in enumerate(raw.dtypes):
-            if d.text in [x.text for x in raw.dtypes[:i]]:
-                self.error("DG0410", d, f"`{d.text}` stands twice")
+        dtypes = tuple(dict.fromkeys(m.DType(d.text) for d in raw.dtypes))
+        if len(dtypes) < len(raw.dtypes):
+            words = [d.text for d in raw.dtypes]
+            again = next(d for i, d in enumerate(raw.dtypes) if words.index(d.text) < i)
+            self.error("DG0410", again, f"`{again.text}` stands twice")
         text = f"dtype({raw.dtype_of.text})" if raw.dtype_of else " | ".join(d.text for d in raw.dtypes)
         text += " [...]" if shape is None else f" [{', '.join(format_expr(e) for e in shape)}]"
         if strides is not None:
@@ -568,7 +340,13 @@ class _Resolver:
         name = str(node.value)
         if node.kind == "name" and name in self.args and self.args[name].is_tensor:
             note = Note(f"`{name}` is an argument", self.args[name].span)
-            self.error("DG0407", node, f"`{name}` is a tensor, so it cannot be a dimension too", "take another name for the dimension", note)
+            self.error(
+                "DG0407",
+                node,
+                f"`{name}` is a tensor, so it cannot be a dimension too",
+                "take another name for the dimension",
+                note,
+            )
             raise Failed
         return self.scope.of_kind(node, facts, m.Kind.int, what)
 
@@ -583,7 +361,13 @@ class _Resolver:
             else:
                 before = next(b for b in raw.alternatives[:i] if wanted[0] in _dtype_words(b) and _covers(b, alternative))
                 note = Note("this one is chosen first", self.source.span(before.start, before.end))
-                self.error("DG0410", alternative, f"this alternative of `{name}` is never chosen: one before it takes the same dtypes and rank", "", note)
+                self.error(
+                    "DG0410",
+                    alternative,
+                    f"this alternative of `{name}` is never chosen: one before it takes the same dtypes and rank",
+                    "",
+                    note,
+                )
 
     def check_when(self, a: m.Argument, raw: RawAlternative) -> None:
         """The alternative is chosen before the dimensions that this tensor, or one behind it, defines."""
@@ -619,14 +403,26 @@ class _Resolver:
             return m.ValueContract(s.name.text, (), (), False, (), "any", s.comment, span)
         if raw.like or raw.access or raw.may_alias or raw.cpu:
             at = raw.like or raw.access or raw.cpu or raw.may_alias[0]
-            self.error("DG0415", at, f"the contract of a result has no `{'like' if raw.like else at.text}`: it says dtype, shape and strides")
+            self.error(
+                "DG0415",
+                at,
+                f"the contract of a result has no `{'like' if raw.like else at.text}`: it says dtype, shape and strides",
+            )
             return None
         facts, alternatives = self.scope.facts, []
         for i, alternative in enumerate(raw.alternatives):
             self.check_result_form(alternative)
             if i > 0 and raw.alternatives[i - 1].when is None:
-                note = Note("this one is always chosen", self.source.span(raw.alternatives[i - 1].start, raw.alternatives[i - 1].end))
-                self.error("DG0410", alternative, "this alternative of the result is never chosen: the one before it has no `when`", "", note)
+                note = Note(
+                    "this one is always chosen", self.source.span(raw.alternatives[i - 1].start, raw.alternatives[i - 1].end)
+                )
+                self.error(
+                    "DG0410",
+                    alternative,
+                    "this alternative of the result is never chosen: the one before it has no `when`",
+                    "",
+                    note,
+                )
             alternatives.append(self.alternative(s.name.text, alternative, facts))
             if alternative.when:
                 facts = self.scope.assume(alternative.when, False, facts)
@@ -689,7 +485,9 @@ class _Resolver:
         return contract
 
     def check_one_of(self, a: m.Argument, type_: m.Type, raw: RawValue) -> None:
-        python = {"str": str, "int": int, "SymInt": int, "ScalarType": m.DType}.get(type_.name) if isinstance(type_, m.Base) else None
+        python = (
+            {"str": str, "int": int, "SymInt": int, "ScalarType": m.DType}.get(type_.name) if isinstance(type_, m.Base) else None
+        )
         for i, (value, start, end) in enumerate(raw.one_of):
             at = Name("", start, end)
             if python is None or not isinstance(value, python):
@@ -711,70 +509,13 @@ class _Resolver:
                 wrong = wrong or any(not _holds(op, x, bound.value) for x in members if isinstance(x, (int, float)))
         if wrong:
             s = self.statements[a.name]
-            self.error("DG0413", a.span, f"the default `{a.default.text}` of `{a.name}` breaks its contract", "", self.stands_here(s, f"the contract: {contract.text}"))
-
-    # -- directives --------------------------------------------------------------------------------------------
-
-    def resolve_directives(self) -> dict[str, object]:
-        d = self.directives
-        in_pair: dict[str, str] = {}
-        for name, parts in d.pairs:
-            for part in parts:
-                if part.text not in self.args:
-                    self.unknown_argument(part, "@pair")
-                elif part.text in in_pair:
-                    self.error("DG0603", part, f"`{part.text}` is a part of the pair `{in_pair[part.text]}` already")
-                in_pair.setdefault(part.text, name.text)
-            if len(parts) < 2:
-                self.error("DG0601", name, "a pair has two arguments at least", f"write `@pair {name.text} = {parts[0].text}, OTHER`")
-            if name.text in self.args and name.text not in [p.text for p in parts]:
-                self.error("DG0605", name, f"`{name.text}` is an argument that is no part of the pair")
-        pair_names = [name.text for name, _ in d.pairs]
-        for name, _ in d.pairs:
-            if pair_names.count(name.text) > 1:
-                self.error("DG0603", name, f"two pairs named `{name.text}`")
-        in_python = {n for n in self.args if n not in in_pair} | set(pair_names)
-        old_names: list[str] = []
-        for old, new in d.keywords:
-            if new.text not in in_python:
-                if new.text in in_pair:
-                    self.error("DG0602", new, f"Python has no keyword `{new.text}`: it is a part of the pair `{in_pair[new.text]}`")
-                else:
-                    self.unknown_argument(new, "@keyword")
-            if old.text in in_python or old.text in old_names:
-                self.error("DG0605", old, f"`{old.text}` is a keyword of this operator already")
-            old_names.append(old.text)
-        for name in d.scalars:
-            a = self.args.get(name.text)
-            type_ = without_optional(a.type) if a else None
-            if a is None:
-                self.unknown_argument(name, "@scalar")
-            elif not isinstance(type_, m.List) or type_.size is None:
-                self.error("DG0602", name, f"`{name.text}` is of type `{format_type(a.type)}`, not a list of fixed length")
-        for name in (*(n for n, _ in d.pairs), *d.aliases, *(old for old, _ in d.keywords)):
-            if keyword.iskeyword(name.text):
-                self.error("DG0203", name, f"`{name.text}` is a keyword of Python")
-        return {
-            "pairs": tuple(m.Pair(name.text, tuple(p.text for p in parts)) for name, parts in d.pairs),
-            "aliases": tuple(name.text for name in d.aliases),
-            "keywords": tuple((old.text, new.text) for old, new in d.keywords),
-            "scalars": tuple(name.text for name in d.scalars),
-            "backends": ("ref",) if d.backends is None else d.backends,
-            "refusal": d.refusal,
-            "since": d.since,
-        }
-
-    def unknown_argument(self, name: Name, directive: str) -> None:
-        meant = closest(name.text, self.args)
-        fix = f"did you mean `{meant}`?" if meant else ""
-        self.error("DG0602", name, f"`{directive}` names `{name.text}`, which is no argument of `{self.symbol()}`", fix)
-
-
-VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
-
-
-def _release(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+            self.error(
+                "DG0413",
+                a.span,
+                f"the default `{a.default.text}` of `{a.name}` breaks its contract",
+                "",
+                self.stands_here(s, f"the contract: {contract.text}"),
+            )
 
 
 def _bare_in_all(raw: RawTensor) -> list[str]:

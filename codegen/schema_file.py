@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from . import model as m
 from .diagnostics import Note, Report, Source, closest
@@ -16,7 +16,8 @@ from .expression import ExpressionParser, Name
 from .lex import tokenize
 from .parse import parse_schema
 from .printing import format_type
-from .resolve import VERSION, Entry, Header, Statement, check_syntax, resolve_operator
+from .resolve import resolve_operator
+from .statements import VERSION, Entry, Header, Statement, check_syntax
 
 _CONFLICT = re.compile(r"(<{7}|={7}|>{7}|\|{7})(?:[ \t]|$)")
 _WORD = re.compile(r"(namespace|prefix|version|section|let|require|check)[ \t]+(?=\S)|(let|require)\(")
@@ -26,17 +27,20 @@ _LET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*=(?!=)")
 _DIRECTIVE = re.compile(r"@([A-Za-z_][A-Za-z0-9_]*)")
 _OPERATOR = re.compile(r"[A-Za-z_]")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_STARTS_ENTRY = re.compile(r"##|@[a-z]|->[ \t]*\w+[ \t]*:|(?:let|require|check|section)[ \t]|[A-Za-z_]\w*[ \t]*:(?!:)|[A-Za-z_][\w.:]*[ \t]*\(")
+_STARTS_ENTRY = re.compile(
+    r"##|@[a-z]|->[ \t]*\w+[ \t]*:|(?:let|require|check|section)[ \t]|[A-Za-z_]\w*[ \t]*:(?!:)|[A-Za-z_][\w.:]*[ \t]*\("
+)
 _STARTS_TYPE = re.compile(r"(?:Tensor|Dict|Union|Future|RRef|Await)\b")
+_QUOTES_OR_COMMENT = re.compile(r"[\"'#\\]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
-_DIRECTIVES = ("pair", "alias", "keyword", "scalar", "backends", "like", "since")
+_DIRECTIVES = ("pair", "alias", "keyword", "scalar", "backends", "like", "since", "lint")
 _HEADERS = ("namespace", "prefix", "version")
 _LISTS = ("pair", "keyword", "scalar")  # directives that `@like` takes over name by name
 
 
 @dataclass(slots=True)
-class _Line:
+class Line:
     """A logical line: a range of the file. kind "operator doc section namespace prefix version contract result let require check
     directive"; at is where its first line begins, start where its body does."""
 
@@ -47,7 +51,7 @@ class _Line:
     name: Name | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Draft:
     """An operator whose `@like` is not filled in yet."""
 
@@ -57,9 +61,8 @@ class _Draft:
     own: list[Statement]
     like: Name | None
     at: Name  # the operator's line, for messages
+    key: str  # NAME or NAME.OVERLOAD
     full: list[Statement] | None = None
-    key: str = ""
-    is_open: bool = False  # being filled in: to find circles
 
 
 def read_source(name: str, data: bytes) -> tuple[Source, Report]:
@@ -72,7 +75,9 @@ def read_source(name: str, data: bytes) -> tuple[Source, Report]:
     except UnicodeDecodeError as e:
         before = data[: e.start].decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
         byte = data[e.start]
-        report.error("DG0301", source.span(len(before), len(before) + 1), f"the byte 0x{byte:02x} is not UTF-8", "save the file as UTF-8")
+        report.error(
+            "DG0301", source.span(len(before), len(before) + 1), f"the byte 0x{byte:02x} is not UTF-8", "save the file as UTF-8"
+        )
     for match in _CONTROL.finditer(text):
         span = source.span(match.start(), match.end())
         report.error("DG0301", span, f"the control character U+{ord(match.group()):04X}", "remove it")
@@ -81,9 +86,19 @@ def read_source(name: str, data: bytes) -> tuple[Source, Report]:
 
 def parse_file(name: str, data: bytes) -> tuple[m.Library | None, Report]:
     """The library that a schema file declares, or None with what is wrong in the report."""
-    _, report = read_source(name, data)
-    library = _File(report).library()
+    library, report = parse_what_is_right(name, data)
     return (None if report else library), report
+
+
+def parse_what_is_right(name: str, data: bytes) -> tuple[m.Library, Report]:
+    """The library without the operators that have an error; those are in the report."""
+    _, report = read_source(name, data)
+    return _File(report).library(), report
+
+
+def logical_lines(report: Report) -> list[Line]:
+    """The logical lines of a source, in order. Rows between them are blank or comments."""
+    return _File(report).split()
 
 
 class _File:
@@ -92,12 +107,15 @@ class _File:
         self.source = report.source
         self.header = Header()
         self.drafts: list[_Draft] = []
+        self.by_name: dict[str, _Draft] = {}
 
     def error(self, code: str, start: int, end: int, message: str, fix: str = "", note: Note | None = None) -> None:
         self.report.error(code, self.source.span(start, end), message, fix, (note,) if note else ())
 
     def library(self) -> m.Library:
         self.group(self.split())
+        for draft in reversed(self.drafts):  # the first of a name counts
+            self.by_name |= {draft.key.replace(".", "_"): draft, draft.key: draft}
         operators = []
         for draft in self.drafts:
             statements = self.fill_in(draft)
@@ -112,10 +130,10 @@ class _File:
 
     # -- logical lines -----------------------------------------------------------------------------------------
 
-    def split(self) -> list[_Line]:
-        lines: list[_Line] = []
+    def split(self) -> list[Line]:
+        lines: list[Line] = []
         text, at = self.source.text, 0
-        current: _Line | None = None  # what an indented line continues
+        current: Line | None = None  # what an indented line continues
         open_parentheses = 0
         while at < len(text):
             newline = text.find("\n", at)
@@ -134,7 +152,13 @@ class _File:
                         open_parentheses += self.parentheses(at, end)
                 elif not is_comment:
                     first = at + len(row) - len(row.lstrip())
-                    self.error("DG0309", first, end, "an indented line, and no line before it that it could continue", "remove the indentation")
+                    self.error(
+                        "DG0309",
+                        first,
+                        end,
+                        "an indented line, and no line before it that it could continue",
+                        "remove the indentation",
+                    )
             else:
                 open_parentheses = 0
                 current = self.line(at, end, row)
@@ -150,13 +174,16 @@ class _File:
         return bool(_CONFLICT.match(row) or _STARTS_ENTRY.match(row) and not _STARTS_TYPE.match(row))
 
     def parentheses(self, start: int, end: int) -> int:
+        row = self.source.text[start:end]
+        if not _QUOTES_OR_COMMENT.search(row):
+            return sum(row.count(c) for c in "([{") - sum(row.count(c) for c in ")]}")
         kinds = [t.kind for t in tokenize(self.source.text, start, end, folded=True)]
         return sum(k in ("(", "[", "{") for k in kinds) - sum(k in (")", "]", "}") for k in kinds)
 
-    def line(self, at: int, end: int, row: str) -> _Line | None:
+    def line(self, at: int, end: int, row: str) -> Line | None:
         """The logical line that begins with a row, or None for comments and what is no line at all."""
         if row.startswith("##"):
-            return _Line("doc", at, at + 2, end)
+            return Line("doc", at, at + 2, end)
         if row.startswith("#"):
             return None
         if _CONFLICT.match(row):
@@ -167,44 +194,44 @@ class _File:
             return self.word_line(word, at, end, row)
         result = _RESULT.match(row)
         if result:
-            return _Line("result", at, at + result.end(), end, self.name_of(result, at))
+            return Line("result", at, at + result.end(), end, self.name_of(result, at))
         if row.startswith("->"):
             self.error("DG0303", at, end, "a result needs a name", "write `-> NAME: DTYPE [SHAPE]`, or `-> NAME: any`")
             return None
         directive = _DIRECTIVE.match(row)
         if directive:
-            return _Line("directive", at, at + directive.end(), end, self.name_of(directive, at))
+            return Line("directive", at, at + directive.end(), end, self.name_of(directive, at))
         named = _NAMED.match(row)
         if named:
-            return _Line("contract", at, at + named.end(), end, self.name_of(named, at))
+            return Line("contract", at, at + named.end(), end, self.name_of(named, at))
         if _OPERATOR.match(row):
-            return _Line("operator", at, at, end)
+            return Line("operator", at, at, end)
         self.error("DG0303", at, end, "this is no line of a schema file", "a continuation is indented, a comment begins with `#`")
         return None
 
     def name_of(self, match: re.Match[str], at: int) -> Name:
         return Name(match[1], at + match.start(1), at + match.end(1))
 
-    def word_line(self, word: re.Match[str], at: int, end: int, row: str) -> _Line | None:
+    def word_line(self, word: re.Match[str], at: int, end: int, row: str) -> Line | None:
         kind = word[1] or word[2]
         start = at + (word.end() if word[1] else word.end() - 1)
         name = Name(kind, at, at + len(kind))
         rest = row[start - at :]
         if kind in ("namespace", "prefix", "version", "section"):
-            return _Line("operator", at, at, end) if rest.startswith("(") else _Line(kind, at, start, end, name)
+            return Line("operator", at, at, end) if rest.startswith("(") else Line(kind, at, start, end, name)
         if kind == "let":
             match = _LET.match(rest)
             if not match:
                 self.error("DG0501", at, end, "a `let` has the form `let NAME = EXPR`")
                 return None
-            return _Line(kind, at, start + match.end(), end, self.name_of(match, start))
+            return Line(kind, at, start + match.end(), end, self.name_of(match, start))
         if kind == "check":
             match = _NAMED.match(rest)
             if not match:
                 self.error("DG0404", at, end, "a check has the form `check NAME: text`")
                 return None
-            return _Line(kind, at, start + match.end(), end, self.name_of(match, start))
-        return _Line(kind, at, start, end, name)
+            return Line(kind, at, start + match.end(), end, self.name_of(match, start))
+        return Line(kind, at, start, end, name)
 
     def comment_of(self, start: int, end: int) -> str:
         """What follows ``#`` on the lines of a range, outside strings."""
@@ -217,12 +244,12 @@ class _File:
 
     # -- header, sections, operators ---------------------------------------------------------------------------
 
-    def group(self, lines: list[_Line]) -> None:
+    def group(self, lines: list[Line]) -> None:
         given: dict[str, Name] = {}
         section, doc = "", list[str]()
         own: list[Statement] = []
         like: Name | None = None
-        pending: _Line | None = None  # the first line that waits for its operator
+        pending: Line | None = None  # the first line that waits for its operator
         for line in lines:
             if line.kind in _HEADERS:
                 self.header_line(line, given)
@@ -251,12 +278,14 @@ class _File:
         for kind in _HEADERS:
             if kind not in given:
                 example = {"namespace": "namespace my_library", "prefix": "prefix my", "version": "version 0.1.0"}[kind]
-                self.error("DG0304", 0, 1, f"the file has no `{kind}`", f"write a line such as `{example}` before the first operator")
+                self.error(
+                    "DG0304", 0, 1, f"the file has no `{kind}`", f"write a line such as `{example}` before the first operator"
+                )
 
-    def body(self, line: _Line) -> str:
+    def body(self, line: Line) -> str:
         return self.source.prose(line.start, line.end)
 
-    def header_line(self, line: _Line, given: dict[str, Name]) -> None:
+    def header_line(self, line: Line, given: dict[str, Name]) -> None:
         assert line.name is not None
         kind, value = line.kind, self.body(line)
         if kind in given:
@@ -274,55 +303,74 @@ class _File:
             self.error("DG0304", line.start, line.end, f"`{value}` is no name")
         setattr(self.header, kind, value)
 
-    def like_line(self, line: _Line, before: Name | None) -> Name | None:
+    def like_line(self, line: Line, before: Name | None) -> Name | None:
         text = self.body(line)
         start = self.source.text.find(text, line.start) if text else line.start
         name = Name(text, start, start + len(text))
         if before is not None:
-            self.error("DG0603", line.at, line.end, "a second `@like`", "", Note("first given here", self.source.span(before.start, before.end)))
+            self.error(
+                "DG0603",
+                line.at,
+                line.end,
+                "a second `@like`",
+                "",
+                Note("first given here", self.source.span(before.start, before.end)),
+            )
             return before
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", text):
             self.error("DG0601", line.at, line.end, "`@like` has the form `@like OP`")
             return None
         return name
 
-    def operator_line(self, line: _Line, doc: str, section: str, own: list[Statement], like: Name | None) -> None:
+    def operator_line(self, line: Line, doc: str, section: str, own: list[Statement], like: Name | None) -> None:
         schema = parse_schema(self.report, line.start, line.end, folded=True)
         first = self.source.text[line.at : line.end].split("\n")[0]
         name_length = len(re.match(r"[\w.:]*", first).group())  # type: ignore[union-attr]
         at = Name(first[:name_length], line.at, line.at + max(name_length, 1))
         if schema is not None and schema.namespace and self.header.namespace and schema.namespace != self.header.namespace:
-            self.error("DG0307", at.start, at.end, f"the namespace is `{self.header.namespace}`, not `{schema.namespace}`", f"write `{schema.name}`")
+            self.error(
+                "DG0307",
+                at.start,
+                at.end,
+                f"the namespace is `{self.header.namespace}`, not `{schema.namespace}`",
+                f"write `{schema.name}`",
+            )
         key = at.text.rpartition("::")[2]
-        self.drafts.append(_Draft(schema, doc, section, own, like, at, key=key))
+        self.drafts.append(_Draft(schema, doc, section, own, like, at, key))
 
     # -- @like -------------------------------------------------------------------------------------------------
 
-    def find(self, name: str) -> _Draft | None:
-        return next((d for d in self.drafts if name in (d.key, d.key.replace(".", "_"))), None)
-
     def fill_in(self, draft: _Draft) -> list[Statement]:
         """The statements of an operator, with those that `@like` takes over."""
-        if draft.full is not None:
-            return draft.full
-        if draft.like is None or draft.schema is None:
-            draft.full = draft.own
-            return draft.full
-        like = draft.like
-        base = self.find(like.text)
-        if base is None or base is draft or base.is_open:
+        chain = [draft]
+        while chain[-1].full is None:
+            base = self.base_of(chain[-1], chain)
             if base is None:
-                meant = closest(like.text, [d.key for d in self.drafts if d is not draft])
-                self.error("DG0604", like.start, like.end, f"there is no operator `{like.text}`", f"did you mean `{meant}`?" if meant else "")
+                chain[-1].full = chain[-1].own
             else:
-                self.error("DG0604", like.start, like.end, f"`{draft.key}` is like itself")
-            draft.full = draft.own
-            return draft.full
-        draft.is_open = True
-        inherited = [replace(s, inherited_from=base.key) for s in self.fill_in(base)]
-        draft.is_open = False
-        draft.full = _Inheritance(self, draft, base, inherited).statements() if base.schema else draft.own
-        return draft.full
+                chain.append(base)
+        base = chain.pop()
+        for derived in reversed(chain):
+            derived.full = _Inheritance(self.source, derived, base).statements()
+            base = derived
+        return draft.full or []
+
+    def base_of(self, draft: _Draft, chain: list[_Draft]) -> _Draft | None:
+        """The operator that another one is like."""
+        like = draft.like
+        if like is None or draft.schema is None:
+            return None
+        base = self.by_name.get(like.text)
+        if base is None:
+            meant = closest(like.text, [d.key for d in self.drafts if d is not draft])
+            self.error(
+                "DG0604", like.start, like.end, f"there is no operator `{like.text}`", f"did you mean `{meant}`?" if meant else ""
+            )
+        elif base in chain:
+            self.error("DG0604", like.start, like.end, f"`{base.key}` is like itself")
+        elif base.schema is not None:
+            return base
+        return None
 
     # -- names across operators --------------------------------------------------------------------------------
 
@@ -342,7 +390,14 @@ class _File:
                 if symbol in symbols:
                     other, _ = symbols[symbol]
                     note = Note(f"`{draft.key}` returns a tensor", self.source.span(draft.at.start, draft.at.end))
-                    self.error("DG0306", other.at.start, other.at.end, f"`{symbol}` is the C function that describes the results of `{draft.key}`", "take another name", note)
+                    self.error(
+                        "DG0306",
+                        other.at.start,
+                        other.at.end,
+                        f"`{symbol}` is the C function that describes the results of `{draft.key}`",
+                        "take another name",
+                        note,
+                    )
         self.check_aliases({s: d for s, (d, _) in symbols.items()})
 
     def claim(self, symbols: dict[str, tuple[_Draft, str]], symbol: str, draft: _Draft, what: str) -> None:
@@ -366,18 +421,20 @@ class _File:
                         at = self.source.text.find(match.group(), s.start)
                         if match.group() in taken:
                             note = Note("first used here", taken[match.group()])
-                            self.error("DG0605", at, at + len(match.group()), f"the Python name `{match.group()}` is taken", "", note)
+                            self.error(
+                                "DG0605", at, at + len(match.group()), f"the Python name `{match.group()}` is taken", "", note
+                            )
                         taken.setdefault(match.group(), self.source.span(at, at + len(match.group())))
 
 
 class _Inheritance:
     """What `@like` takes over: statements of the other operator, unless given here, and unless they are for names that are not here."""
 
-    def __init__(self, file: _File, draft: _Draft, base: _Draft, inherited: list[Statement]):
-        assert draft.schema is not None and base.schema is not None
-        self.file = file
+    def __init__(self, source: Source, draft: _Draft, base: _Draft):
+        assert draft.schema is not None and base.schema is not None and base.full is not None
+        self.source = source
         self.own = draft.own
-        self.inherited = inherited
+        self.inherited = base.full
         self.args = {a.name for a in draft.schema.args}
         self.missing = {a.name for a in base.schema.args} - self.args  # arguments that only the other operator has
 
@@ -418,15 +475,17 @@ class _Inheritance:
         word = s.name.text
         if word == "backends":
             return not any(w == "backends" for w, _ in own_directives)
+        if word == "lint":
+            return True
         if word not in _LISTS or (word, self.first_name(s)) in own_directives:
             return False
         return not self.names(s) & self.missing
 
     def first_name(self, s: Statement) -> str:
-        match = _IDENTIFIER.search(self.file.source.text, s.start, s.end)
+        match = _IDENTIFIER.search(self.source.text, s.start, s.end)
         return match.group() if match else ""
 
     def names(self, s: Statement) -> set[str]:
         """Every name that the body of a statement mentions."""
-        parser = ExpressionParser(Report(self.file.source), s.start, s.end)
+        parser = ExpressionParser(Report(self.source), s.start, s.end)
         return {t.text for t in parser.tokens if t.kind == "ident"}

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import operator
+from dataclasses import dataclass, field
 
 from . import model as m
 from .diagnostics import Report, closest, quoted_list
@@ -15,7 +16,15 @@ from .printing import format_type
 
 _KINDS = {"int": m.Kind.int, "SymInt": m.Kind.int, "bool": m.Kind.bool, "float": m.Kind.float, "str": m.Kind.str}
 _NUMBERS = (m.Kind.int, m.Kind.float)
-_WORDS = {m.Kind.int: "an integer", m.Kind.bool: "a condition", m.Kind.str: "a string", m.Kind.dtype: "a dtype", m.Kind.float: "a float"}
+_WORDS = {
+    m.Kind.int: "an integer",
+    m.Kind.bool: "a condition",
+    m.Kind.str: "a string",
+    m.Kind.dtype: "a dtype",
+    m.Kind.float: "a float",
+}
+_COMPARE = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_NEGATED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
@@ -37,19 +46,13 @@ class Size:
 
     def where(self, op: str, value: int) -> "Size":
         """This size, knowing that ``size op value`` holds."""
-        holds = {
-            "==": lambda n: n == value,
-            "!=": lambda n: n != value,
-            "<": lambda n: n < value,
-            "<=": lambda n: n <= value,
-            ">": lambda n: n > value,
-            ">=": lambda n: n >= value,
-        }[op]
-        allowed = frozenset(n for n in self.allowed if holds(n)) if self.allowed is not None else None
+        allowed = self.allowed
         if op == "==":
             allowed = frozenset((value,))
-        low = max(self.low, value + 1 if op == ">" else value if op == ">=" else 1 if (op, value) == ("!=", 0) else 0)
-        return Size(low, allowed)
+        elif allowed is not None:
+            allowed = frozenset(n for n in allowed if _COMPARE[op](n, value))
+        low = {">": value + 1, ">=": value}.get(op, 1 if (op, value) == ("!=", 0) else 0)
+        return Size(max(self.low, low), allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,13 @@ class Facts:
     sizes: tuple[tuple[tuple[str, str], Size], ...] = ()  # (("len" or "rank", argument), size)
 
     def with_given(self, name: str) -> "Facts":
-        return replace(self, given=self.given | {name})
+        return Facts(self.given | {name}, self.sizes)
 
     def size(self, function: str, name: str) -> Size:
         return dict(self.sizes).get((function, name), Size())
 
     def with_size(self, function: str, name: str, size: Size) -> "Facts":
-        return replace(self, sizes=tuple({**dict(self.sizes), (function, name): size}.items()))
+        return Facts(self.given, tuple({**dict(self.sizes), (function, name): size}.items()))
 
 
 @dataclass(slots=True)
@@ -121,7 +124,9 @@ class Scope:
                     fix = f"read `dim({name}, i)`, `rank({name})` or `dtype({name})`"
                 elif isinstance(type_, m.List):
                     fix = f"read `{name}[i]` or `len({name})`"
-                raise self.fail("DG0503", node, f"`{name}` is of type `{format_type(type_)}`, which has no value in an expression", fix)
+                raise self.fail(
+                    "DG0503", node, f"`{name}` is of type `{format_type(type_)}`, which has no value in an expression", fix
+                )
             self._check_given(node, name, facts)
             return m.NameRef(name, "arg", kind), kind
         if name in self.lets:
@@ -270,11 +275,13 @@ class Scope:
 
     def _conditional(self, node: Node, facts: Facts) -> tuple[m.Expr, m.Kind]:
         condition, then, otherwise = node.children
-        test = self.of_kind(condition, facts, m.Kind.bool, "a condition")
+        test = self.of_kind(condition, facts, m.Kind.bool, "what stands before `?`")
         first, kind = self.resolve(then, self.assume(condition, True, facts))
         second, other = self.resolve(otherwise, self.assume(condition, False, facts))
         if kind != other:
-            raise self.fail("DG0503", node, f"the values of `? :` must be of one kind, these are {_WORDS[kind]} and {_WORDS[other]}")
+            raise self.fail(
+                "DG0503", node, f"the values of `? :` must be of one kind, these are {_WORDS[kind]} and {_WORDS[other]}"
+            )
         return m.Conditional(test, first, second), kind
 
     # -- what follows from a condition -------------------------------------------------------------------------
@@ -312,12 +319,9 @@ class Scope:
         if let.kind != "conditional" or any(c.kind != "literal" for c in let.children[1:]):
             return facts
         condition, then, otherwise = let.children
-        possible = Size(allowed=frozenset(c.value for c in (then, otherwise) if isinstance(c.value, int))).where(op, value).allowed
-        if possible == {then.value} and then.value != otherwise.value:
-            return self.assume(condition, True, facts)
-        if possible == {otherwise.value} and then.value != otherwise.value:
-            return self.assume(condition, False, facts)
-        return facts
-
-
-_NEGATED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+        possible = (
+            Size(allowed=frozenset(c.value for c in (then, otherwise) if isinstance(c.value, int))).where(op, value).allowed
+        )
+        if possible is None or len(possible) != 1 or then.value == otherwise.value:
+            return facts
+        return self.assume(condition, then.value in possible, facts)

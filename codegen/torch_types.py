@@ -88,7 +88,7 @@ def _standardise(types: list[m.Type]) -> list[m.Type]:
     end = len(members) - 1
     for i in range(len(members) - 1, 0, -1):
         for j in range(min(i - 1, end), -1, -1):
-            if (_is_subtype(members[i], _NONE)) != (_is_subtype(members[j], _NONE)):
+            if (is_subtype(members[i], _NONE)) != (is_subtype(members[j], _NONE)):
                 continue
             unified = _unify(members[i], members[j])
             if unified is not None:
@@ -98,7 +98,9 @@ def _standardise(types: list[m.Type]) -> list[m.Type]:
                 break
     members = members[: end + 1]
     if len(members) == 1:
-        raise TypeNotMade("a union needs two distinct members" if len(types) != 2 or types[1] != _NONE else "`NoneType` cannot be optional")
+        raise TypeNotMade(
+            "a union needs two distinct members" if len(types) != 2 or types[1] != _NONE else "`NoneType` cannot be optional"
+        )
     return sorted(members, key=lambda t: (_RANK[kind(t)], format_type(t).encode()))
 
 
@@ -115,31 +117,32 @@ def _is_equal(a: m.Type, b: m.Type) -> bool:
     return a == b or isinstance(a, m.Variable) and isinstance(b, m.Variable)
 
 
-def _is_subtype(a: m.Type, b: m.Type) -> bool:
+def is_subtype(a: m.Type, b: m.Type) -> bool:
+    """Whether every value of type a is one of type b, as torch sees it."""
     if b == _ANY or _is_equal(a, b):
         return True
     if isinstance(a, m.Generic) and a.name == "Union":
-        return all(_is_subtype(member, b) for member in a.args)
+        return all(is_subtype(member, b) for member in a.args)
     if isinstance(a, m.Optional):
-        return isinstance(b, m.Optional) and _is_subtype(a.elem, b.elem)
+        return isinstance(b, m.Optional) and is_subtype(a.elem, b.elem)
     if isinstance(b, m.Optional):
-        return a == _NONE or _is_subtype(a, b.elem)
+        return a == _NONE or is_subtype(a, b.elem)
     if isinstance(b, m.Generic) and b.name == "Union":
-        return any(_is_subtype(a, member) for member in b.args)
+        return any(is_subtype(a, member) for member in b.args)
     if b == _SCALAR:
         return a in _NUMBERS
     if isinstance(a, m.Class):
         return b == m.Base("AnyClassType")
     if isinstance(a, m.Generic) and isinstance(b, m.Generic) and a.name == b.name and a.name in ("Tuple", "Future", "Await"):
-        return len(a.args) == len(b.args) and all(_is_subtype(x, y) for x, y in zip(a.args, b.args))
+        return len(a.args) == len(b.args) and all(is_subtype(x, y) for x, y in zip(a.args, b.args))
     return False
 
 
 def _unify(a: m.Type, b: m.Type) -> m.Type | None:
     """The type that holds both, where torch finds one."""
-    if _is_subtype(a, b):
+    if is_subtype(a, b):
         return b
-    if _is_subtype(b, a):
+    if is_subtype(b, a):
         return a
     if a == _NONE or b == _NONE:
         return make_optional(b if a == _NONE else a)

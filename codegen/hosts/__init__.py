@@ -6,16 +6,43 @@ and nothing else: not the parser, not files, not each other. Jinja2 is imported 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..model import Argument, Library, Return
+from ..model import Argument, Library, Operator, Return
 
 
 class Render(Protocol):
     def __call__(self, template: str, /, **context: object) -> str:
         """The text of ``templates/<template>``, whose variables are context. An undefined variable is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """An operator before and after, each with its library."""
+
+    old_library: Library
+    new_library: Library
+    old: Operator
+    new: Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What an edit does to callers."""
+
+    layer: str  # "C ABI", "C source", "torch backward", "torch forward", "Python", "stub"
+    breaks: bool
+    text: str
+
+
+def no_differences(edit: Edit) -> Iterable[Difference]:
+    return ()
+
+
+def nothing_to_explain(library: Library, operator: Operator) -> Iterable[tuple[str, str]]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -25,3 +52,5 @@ class Host:
     templates: tuple[str, ...]  # below codegen/templates, "c/ops.h.j2"
     render: Callable[[Library, Render], Mapping[str, str]]  # path below the output folder -> text
     refuse: Callable[[Argument | Return], str | None]  # why the host cannot carry this, or None
+    compare: Callable[[Edit], Iterable[Difference]] = no_differences  # what an edit does to callers of this host
+    explain: Callable[[Library, Operator], Iterable[tuple[str, str]]] = nothing_to_explain  # titles and texts: what follows from an operator

@@ -7,12 +7,12 @@ This module has what the four files say of a signature: types, prototypes, optio
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..model import Argument, Base, Library, List, Operator, Optional, Return, TensorContract, Type, ValueContract
+from ..model import Argument, Base, Library, List, NameRef, Operator, Optional, Return, TensorContract, Type, ValueContract
 from ..printing import format_expr, format_type
-from . import Host, Render
+from . import Difference, Edit, Host, Render
 from .c_checks import Block, Specification, Table, argument_blocks, result_overlaps, specifications, tables
 from .c_expr import Scope, Spelling, c_format, c_integer, c_string, known, spelling
 from .c_layout import WIDTH, wrap
@@ -283,6 +283,8 @@ def notes(contract: TensorContract | ValueContract, attributes: list[str], remar
 def hang(head: str, text: str) -> list[str]:
     """head and text on one line, or on several whose text is aligned."""
     width = WIDTH - len(" * ")
+    if len(head) + len(text) <= width and text.isprintable() and text[:1].strip() and text[-1:].strip():
+        return [head + text]  # nearly always
     return textwrap.wrap(
         text, width, initial_indent=head, subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False
     )
@@ -465,10 +467,82 @@ def optional_arrays(library: Library) -> tuple[Spelling, ...]:
     return tuple(sorted(arrays, key=lambda s: (s.word, s.size)))
 
 
+# ---- for people ----------------------------------------------------------------------------------------------
+
+
+def compare(edit: Edit) -> Iterable[Difference]:
+    from .c_compare import differences  # only `breaking` needs it
+
+    return differences(edit)
+
+
+def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
+    """The prototypes and options of an operator, and what its checks say."""
+    p = library.prefix
+    if op.returns_views:
+        yield "C", "not in C: a result is a view of an argument"
+        return
+    f = function(p, op)
+    prototypes = [f"{p}_status {p}_{f.name}({', '.join(f.parameters)});"]
+    if f.tensors:
+        prototypes.append(f"{p}_status {p}_{f.name}_out({', '.join(f.out_parameters)});")
+    yield "C prototype", wrap("\n".join(prototypes) + "\n").rstrip("\n")
+    if f.options:
+        width = max(len(option.declaration) for option in f.options) + 1
+        rows = [f"{option.declaration + ';':<{width}}  default {option.initialiser}" for option in f.options]
+        yield f"C options, {p}_{f.name}_options", "\n".join(rows)
+    yield "Messages", "\n".join(messages(op)) or "none"
+
+
+def messages(op: Operator) -> Iterator[str]:
+    """What a refused call is told; `...` stands for what it gave."""
+    texts = [text for contract in op.contracts for text in contract_messages(op, contract)]
+    texts += [f"{require.message or f'requires {require.text}'}, got ..." for require in op.requires]
+    texts += [check.text for check in op.checks]
+    if not op.backends:
+        texts.append(f"not implemented: {op.refusal}")
+    yield from (f"{op.symbol}: {text}" for text in texts)
+
+
+def contract_messages(op: Operator, contract: TensorContract | ValueContract) -> Iterator[str]:
+    name = contract.name
+    if isinstance(contract, ValueContract):
+        if contract.text != "any":
+            subject = f"{name}[...]" if contract.each else name
+            yield f"{subject} is ..., expected {contract.text.replace('each ', '')}"
+        return
+    if contract.like:
+        yield f"{name} has dtype ..., expected ... to match {contract.like}"
+        yield f"{name} has shape ..., expected ... to match {contract.like}"
+    else:
+        expected = " | ".join(a.text for a in contract.alternatives)
+        yield f"{name} has dtype ..., expected {expected}"
+        yield f"{name} has ... dimensions, shape ..., expected {expected}"
+    sizes = [size for a in contract.alternatives for size in a.shape or ()]
+    for d in op.dimensions:
+        if d.arg != name and any(isinstance(size, NameRef) and size.name == d.name for size in sizes):
+            yield f"{name} has {d.name} = ..., expected ... to match {d.arg}"
+    for a in contract.alternatives:
+        if any(not isinstance(size, NameRef) for size in a.shape or ()):
+            yield f"{name} has shape ..., expected ... = [{', '.join(format_expr(size) for size in a.shape or ())}]"
+        if a.strides is not None:
+            yield f"{name} has strides ..., expected ... = [{', '.join(format_expr(stride) for stride in a.strides)}]"
+    layouts = {a.layout for a in contract.alternatives}
+    if "rows" in layouts:
+        yield f"{name} has strides ..., expected stride 1 in the last dimension"
+    if "contiguous" in layouts:
+        yield f"{name} has strides ..., expected ... = contiguous"
+    if contract.access != "in":
+        yield f"{name} has shape ... and strides ..., expected elements that do not overlap"
+        yield f"{name} overlaps ..., expected separate memory"
+
+
 HOST = Host(
     name="c",
     summary="C: public header, contract checks, table of operators",
     templates=("c/ops.h.j2", "c/calls.h.j2", "c/checks.c.j2", "c/operators.c.j2"),
     render=render,
     refuse=refuse,
+    compare=compare,
+    explain=explain,
 )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 WIDTH = 130  # columns of a line
 
 
-@dataclass(frozen=True, slots=True)
-class Bracket:
+class Bracket(NamedTuple):
     column: int  # where its content begins
     is_call: bool  # it has arguments or members, which stay whole as long as that is possible
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a line can be broken; the outermost place is the best."""
 
     rank: int
@@ -28,14 +27,18 @@ def wrap(text: str) -> str:
     lines: list[str] = []
     is_macro = False
     for line in text.splitlines():
-        is_macro = line.startswith("#define") or is_macro
-        is_comment = line.lstrip().startswith(("/*", "*"))
-        lines += [line] if is_comment or len(line) <= WIDTH else wrap_line(line, is_macro)
+        is_macro = is_macro or line.startswith("#define")
+        if len(line) <= WIDTH or line.lstrip().startswith(("/*", "*")):
+            lines.append(line)
+        else:
+            lines += wrap_line(line, is_macro)
         is_macro = is_macro and line.endswith("\\")
     return "\n".join(lines) + "\n"
 
 
-def wrap_line(line: str, is_macro: bool) -> list[str]:
+@lru_cache(maxsize=4096)
+def wrap_line(line: str, is_macro: bool) -> tuple[str, ...]:
+    """One long line. Operators that are like one another have many in common."""
     lines: list[str] = []
     width = WIDTH - 2 if is_macro else WIDTH
     indent = len(line) - len(line.lstrip()) + 4  # of what goes on outside of brackets
@@ -53,7 +56,7 @@ def wrap_line(line: str, is_macro: bool) -> list[str]:
         lines.append(line[: place.end] + (" \\" if is_macro else ""))
         brackets = place.open
         line = " " * (brackets[-1].column if brackets else indent) + line[place.end :].lstrip()
-    return [*lines, line]
+    return (*lines, line)
 
 
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[(\[{]|[)\]}]|,(?=.)|(?<= )(?:&&|\|\||\|)(?= )|[?:](?= )')

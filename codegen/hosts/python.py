@@ -1,18 +1,18 @@
 """The Python host: ``_C.py``, one typed function per operator over ``torch.ops``, its stub ``_C.pyi``, and the release.
 
 A function unpacks pairs, leaves out trailing arguments that have their default, and names the argument that its caller wrote when
-the library refuses one. What all of them share is hand-written, in bindings/python/deep_gemm/_binding.py. Operators that return tensors
+the library refuses one. What all of them share is hand-written, in _binding.py of the package. Operators that return tensors
 also get a fake, which computes the results' shapes from their contracts; see ``python_fakes.py``.
 """
 
 from __future__ import annotations
 
 import keyword
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..model import Argument, Base, DType, Library, List, Operator, Optional, Return, TensorContract, Type, ValueContract
-from . import Host, Render
+from . import Difference, Edit, Host, Render
 from .python_fakes import Fake, fake
 
 TAKEN = frozenset({"self", "error"})  # `self` cannot be passed by keyword through torch.ops; `error` is used by the functions
@@ -299,10 +299,43 @@ def render(library: Library, render: Render) -> Mapping[str, str]:
     }
 
 
+# ---- for people ----------------------------------------------------------------------------------------------
+
+
+def compare(edit: Edit) -> Iterable[Difference]:
+    from .python_compare import differences  # only `breaking` needs it
+
+    return differences(edit)
+
+
+def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
+    """The signature, its other names and keywords, and how the fake computes the results."""
+    params = parameters(op)
+    lines = [definition(op.symbol, signature(params), returned(op), "")]
+    lines += [f"{name} is {op.symbol}" for name in op.aliases]
+    lines += [f"{p.legacy}= is an older keyword for {p.name}=" for p in params if p.legacy]
+    lines += [f"{p.name} is the pair ({', '.join(p.members)})" for p in params if p.is_pair]
+    yield "Python", "\n".join(lines)
+    yield "Fake kernel", "\n".join(fake_lines(op))
+
+
+def fake_lines(op: Operator) -> Iterator[str]:
+    computed = fake(op)
+    if computed is None:
+        yield "none of its own: it computes no shape" if not op.schema.returns else "none: its results are not new tensors alone"
+        return
+    yield from (f"{name} = {expression}" for name, expression in computed.names)
+    for result in computed.results:
+        for branch in result.branches:
+            yield f"{result.name} = {branch.expression}" + (f" if {branch.condition}" if branch.condition else "")
+
+
 HOST = Host(
     name="python",
     summary="typed Python functions over torch.ops, their stub, and fakes for tracing",
     templates=("python/_C.py.j2", "python/_C.pyi.j2", "python/_release.py.j2"),
     render=render,
     refuse=refuse,
+    compare=compare,
+    explain=explain,
 )

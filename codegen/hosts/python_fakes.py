@@ -244,7 +244,7 @@ def spell_call(e: Call) -> tuple[str, int]:
         return f"torch.sym_{e.function}({spell(e.args[0])}, {spell(e.args[1])})", ATOM
     x = named(e)
     if e.function == "sum_ceil":
-        return f"sum({ceil('item', spell(e.args[1], UNARY))} for item in {x})", ATOM
+        return f"_binding.sum_ceil({x}, {spell(e.args[1])})", ATOM
     if e.function == "given":
         return f"{x} is not None", COMPARE
     if e.function == "len":

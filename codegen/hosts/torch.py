@@ -7,11 +7,11 @@ back. What a slot holds and how it is read stands in bindings/torch/glue.h.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..model import Argument, Base, Library, List, Operator, Optional, Return, TensorContract, Type
-from . import Host, Render
+from . import Difference, Edit, Host, Render
 
 WIDTH = 120  # columns of a line
 
@@ -203,10 +203,27 @@ def render(library: Library, render: Render) -> Mapping[str, str]:
     return {"torch/register.cpp": text}
 
 
+# ---- for people ----------------------------------------------------------------------------------------------
+
+
+def compare(edit: Edit) -> Iterable[Difference]:
+    from .torch_compare import differences  # only `breaking` needs it
+
+    return differences(edit)
+
+
+def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
+    f = function(library.prefix, op)
+    keys = {"devices": "CPU, CUDA and Meta", "settings": "CompositeExplicitAutograd", "views": "CompositeExplicitAutograd"}[f.keys]
+    yield "torch", f"torch.ops.{library.namespace}.{f.torch_name}, registered for {keys}"
+
+
 HOST = Host(
     name="torch",
     summary="registration of the operators with torch, over its stable C shim",
     templates=("torch/register.cpp.j2",),
     render=render,
     refuse=refuse,
+    compare=compare,
+    explain=explain,
 )
