@@ -188,6 +188,8 @@ struct dg_m_grouped_fp8_fp4_gemm_nt_contiguous_call {
     int64_t gran_mn_b;
     int64_t gran_k_b;
 };
+dg_status dg_m_grouped_fp8_fp4_gemm_nt_contiguous_impl(dg_context *ctx,
+                                                       const struct dg_m_grouped_fp8_fp4_gemm_nt_contiguous_call *call);
 
 struct dg_m_grouped_fp8_fp4_gemm_nn_contiguous_call {
     struct dg_view a;
@@ -212,6 +214,8 @@ struct dg_m_grouped_fp8_fp4_gemm_nn_contiguous_call {
     int64_t gran_mn_b;
     int64_t gran_k_b;
 };
+dg_status dg_m_grouped_fp8_fp4_gemm_nn_contiguous_impl(dg_context *ctx,
+                                                       const struct dg_m_grouped_fp8_fp4_gemm_nn_contiguous_call *call);
 
 struct dg_m_grouped_fp8_fp4_gemm_nt_masked_call {
     struct dg_view a;
@@ -235,6 +239,7 @@ struct dg_m_grouped_fp8_fp4_gemm_nt_masked_call {
     int64_t gran_mn_b;
     int64_t gran_k_b;
 };
+dg_status dg_m_grouped_fp8_fp4_gemm_nt_masked_impl(dg_context *ctx, const struct dg_m_grouped_fp8_fp4_gemm_nt_masked_call *call);
 
 struct dg_k_grouped_fp8_gemm_tn_contiguous_call {
     struct dg_view a;
@@ -258,6 +263,7 @@ struct dg_k_grouped_fp8_gemm_tn_contiguous_call {
     int64_t blocks_b;
     int64_t words;
 };
+dg_status dg_k_grouped_fp8_gemm_tn_contiguous_impl(dg_context *ctx, const struct dg_k_grouped_fp8_gemm_tn_contiguous_call *call);
 
 struct dg_k_grouped_fp8_gemm_nt_contiguous_call {
     struct dg_view a;
@@ -279,6 +285,7 @@ struct dg_k_grouped_fp8_gemm_nt_contiguous_call {
     int64_t blocks;
     int64_t words;
 };
+dg_status dg_k_grouped_fp8_gemm_nt_contiguous_impl(dg_context *ctx, const struct dg_k_grouped_fp8_gemm_nt_contiguous_call *call);
 
 struct dg_m_grouped_bf16_gemm_nt_contiguous_call {
     struct dg_view a;
@@ -294,6 +301,8 @@ struct dg_m_grouped_bf16_gemm_nt_contiguous_call {
     int64_t groups;
     int64_t n;
 };
+dg_status dg_m_grouped_bf16_gemm_nt_contiguous_impl(dg_context *ctx,
+                                                    const struct dg_m_grouped_bf16_gemm_nt_contiguous_call *call);
 
 struct dg_m_grouped_bf16_gemm_nn_contiguous_call {
     struct dg_view a;
@@ -308,6 +317,8 @@ struct dg_m_grouped_bf16_gemm_nn_contiguous_call {
     int64_t groups;
     int64_t n;
 };
+dg_status dg_m_grouped_bf16_gemm_nn_contiguous_impl(dg_context *ctx,
+                                                    const struct dg_m_grouped_bf16_gemm_nn_contiguous_call *call);
 
 struct dg_m_grouped_bf16_gemm_nt_masked_call {
     struct dg_view a;
@@ -321,6 +332,7 @@ struct dg_m_grouped_bf16_gemm_nt_masked_call {
     int64_t k;
     int64_t n;
 };
+dg_status dg_m_grouped_bf16_gemm_nt_masked_impl(dg_context *ctx, const struct dg_m_grouped_bf16_gemm_nt_masked_call *call);
 
 struct dg_k_grouped_bf16_gemm_tn_contiguous_call {
     struct dg_view a;
@@ -337,6 +349,8 @@ struct dg_k_grouped_bf16_gemm_tn_contiguous_call {
     int64_t groups;
     int64_t has_ks;
 };
+dg_status dg_k_grouped_bf16_gemm_tn_contiguous_impl(dg_context *ctx,
+                                                    const struct dg_k_grouped_bf16_gemm_tn_contiguous_call *call);
 
 struct dg_cublaslt_gemm_nt_call {
     struct dg_view a;
@@ -347,6 +361,7 @@ struct dg_cublaslt_gemm_nt_call {
     int64_t k;
     int64_t n;
 };
+dg_status dg_cublaslt_gemm_nt_impl(dg_context *ctx, const struct dg_cublaslt_gemm_nt_call *call);
 
 struct dg_cublaslt_gemm_nn_call {
     struct dg_view a;
@@ -357,6 +372,7 @@ struct dg_cublaslt_gemm_nn_call {
     int64_t k;
     int64_t n;
 };
+dg_status dg_cublaslt_gemm_nn_impl(dg_context *ctx, const struct dg_cublaslt_gemm_nn_call *call);
 
 struct dg_cublaslt_gemm_tn_call {
     struct dg_view a;
@@ -367,6 +383,7 @@ struct dg_cublaslt_gemm_tn_call {
     int64_t m;
     int64_t n;
 };
+dg_status dg_cublaslt_gemm_tn_impl(dg_context *ctx, const struct dg_cublaslt_gemm_tn_call *call);
 
 struct dg_cublaslt_gemm_tt_call {
     struct dg_view a;
@@ -377,6 +394,7 @@ struct dg_cublaslt_gemm_tt_call {
     int64_t m;
     int64_t n;
 };
+dg_status dg_cublaslt_gemm_tt_impl(dg_context *ctx, const struct dg_cublaslt_gemm_tt_call *call);
 
 struct dg_einsum_call {
     dg_str expr;
@@ -390,6 +408,7 @@ struct dg_einsum_call {
     int64_t a2;
     int64_t n;
 };
+dg_status dg_einsum_impl(dg_context *ctx, const struct dg_einsum_call *call);
 
 struct dg_fp8_einsum_call {
     dg_str expr;
@@ -408,6 +427,7 @@ struct dg_fp8_einsum_call {
     int64_t gran_n;
     int64_t gran_k;
 };
+dg_status dg_fp8_einsum_impl(dg_context *ctx, const struct dg_fp8_einsum_call *call);
 
 struct dg_fp8_fp4_mqa_logits_call {
     struct dg_view q;
@@ -428,6 +448,7 @@ struct dg_fp8_fp4_mqa_logits_call {
     int64_t columns;
     struct dg_view logits;
 };
+dg_status dg_fp8_fp4_mqa_logits_impl(dg_context *ctx, const struct dg_fp8_fp4_mqa_logits_call *call);
 
 struct dg_get_paged_mqa_logits_metadata_call {
     struct dg_view context_lens;
@@ -437,6 +458,7 @@ struct dg_get_paged_mqa_logits_metadata_call {
     int64_t batch;
     struct dg_view schedule_meta;
 };
+dg_status dg_get_paged_mqa_logits_metadata_impl(dg_context *ctx, const struct dg_get_paged_mqa_logits_metadata_call *call);
 
 struct dg_fp8_fp4_paged_mqa_logits_call {
     struct dg_view q;
@@ -462,6 +484,7 @@ struct dg_fp8_fp4_paged_mqa_logits_call {
     int64_t key_bytes;
     struct dg_view logits;
 };
+dg_status dg_fp8_fp4_paged_mqa_logits_impl(dg_context *ctx, const struct dg_fp8_fp4_paged_mqa_logits_call *call);
 
 struct dg_fp8_mqa_logits_call {
     struct dg_view q;
@@ -479,6 +502,7 @@ struct dg_fp8_mqa_logits_call {
     int64_t columns;
     struct dg_view logits;
 };
+dg_status dg_fp8_mqa_logits_impl(dg_context *ctx, const struct dg_fp8_mqa_logits_call *call);
 
 struct dg_fp8_paged_mqa_logits_call {
     struct dg_view q;
@@ -500,6 +524,7 @@ struct dg_fp8_paged_mqa_logits_call {
     int64_t slots;
     struct dg_view logits;
 };
+dg_status dg_fp8_paged_mqa_logits_impl(dg_context *ctx, const struct dg_fp8_paged_mqa_logits_call *call);
 
 struct dg_tf32_hc_prenorm_gemm_call {
     struct dg_view a;
@@ -512,6 +537,7 @@ struct dg_tf32_hc_prenorm_gemm_call {
     int64_t n;
     int64_t splits;
 };
+dg_status dg_tf32_hc_prenorm_gemm_impl(dg_context *ctx, const struct dg_tf32_hc_prenorm_gemm_call *call);
 
 struct dg_get_mn_major_tma_aligned_tensor_call {
     struct dg_view sf;
@@ -590,6 +616,7 @@ struct dg_per_token_cast_to_fp8_call {
     struct dg_view codes;
     struct dg_view sf;
 };
+dg_status dg_per_token_cast_to_fp8_impl(dg_context *ctx, const struct dg_per_token_cast_to_fp8_call *call);
 
 struct dg_per_channel_cast_to_fp8_call {
     struct dg_view x;
@@ -600,6 +627,7 @@ struct dg_per_channel_cast_to_fp8_call {
     struct dg_view codes;
     struct dg_view sf;
 };
+dg_status dg_per_channel_cast_to_fp8_impl(dg_context *ctx, const struct dg_per_channel_cast_to_fp8_call *call);
 
 struct dg_per_block_cast_to_fp8_call {
     struct dg_view x;
@@ -610,6 +638,7 @@ struct dg_per_block_cast_to_fp8_call {
     struct dg_view codes;
     struct dg_view sf;
 };
+dg_status dg_per_block_cast_to_fp8_impl(dg_context *ctx, const struct dg_per_block_cast_to_fp8_call *call);
 
 struct dg_per_token_cast_to_fp4_call {
     struct dg_view x;
@@ -621,6 +650,7 @@ struct dg_per_token_cast_to_fp4_call {
     struct dg_view codes;
     struct dg_view sf;
 };
+dg_status dg_per_token_cast_to_fp4_impl(dg_context *ctx, const struct dg_per_token_cast_to_fp4_call *call);
 
 struct dg_cast_back_from_fp4_call {
     struct dg_view packed;
@@ -631,6 +661,7 @@ struct dg_cast_back_from_fp4_call {
     int64_t n;
     struct dg_view values;
 };
+dg_status dg_cast_back_from_fp4_impl(dg_context *ctx, const struct dg_cast_back_from_fp4_call *call);
 
 struct dg_get_token_alignment_for_mega_moe_call {
     int64_t *alignment;

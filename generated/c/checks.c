@@ -1116,8 +1116,7 @@ dg_status dg_m_grouped_fp8_fp4_gemm_nt_contiguous(dg_context *ctx, const dg_tens
     if (!check_m_grouped_fp8_fp4_gemm_nt_contiguous(&chk, a, sfa, b, sfb, d, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_m_grouped_fp8_fp4_gemm_nt_contiguous_impl(ctx, &call);
 }
 
 /* ---- m_grouped_fp8_fp4_gemm_nn_contiguous ---- */
@@ -1270,8 +1269,7 @@ dg_status dg_m_grouped_fp8_fp4_gemm_nn_contiguous(dg_context *ctx, const dg_tens
     if (!check_m_grouped_fp8_fp4_gemm_nn_contiguous(&chk, a, sfa, b, sfb, d, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_m_grouped_fp8_fp4_gemm_nn_contiguous_impl(ctx, &call);
 }
 
 /* ---- m_grouped_fp8_fp4_gemm_nt_masked ---- */
@@ -1420,8 +1418,7 @@ dg_status dg_m_grouped_fp8_fp4_gemm_nt_masked(dg_context *ctx, const dg_tensor *
     if (!check_m_grouped_fp8_fp4_gemm_nt_masked(&chk, a, sfa, b, sfb, d, masked_m, expected_m, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_m_grouped_fp8_fp4_gemm_nt_masked_impl(ctx, &call);
 }
 
 /* ---- k_grouped_fp8_gemm_tn_contiguous ---- */
@@ -1577,8 +1574,7 @@ dg_status dg_k_grouped_fp8_gemm_tn_contiguous(dg_context *ctx, const dg_tensor *
     if (!check_k_grouped_fp8_gemm_tn_contiguous(&chk, a, sfa, b, sfb, d, ks_cpu, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_k_grouped_fp8_gemm_tn_contiguous_impl(ctx, &call);
 }
 
 /* ---- k_grouped_fp8_gemm_nt_contiguous ---- */
@@ -1730,8 +1726,7 @@ dg_status dg_k_grouped_fp8_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *
     if (!check_k_grouped_fp8_gemm_nt_contiguous(&chk, a, sfa, b, sfb, d, ks_cpu, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_k_grouped_fp8_gemm_nt_contiguous_impl(ctx, &call);
 }
 
 /* ---- m_grouped_bf16_gemm_nt_contiguous ---- */
@@ -1821,8 +1816,7 @@ dg_status dg_m_grouped_bf16_gemm_nt_contiguous(dg_context *ctx, const dg_tensor 
     if (!check_m_grouped_bf16_gemm_nt_contiguous(&chk, a, b, d, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_m_grouped_bf16_gemm_nt_contiguous_impl(ctx, &call);
 }
 
 /* ---- m_grouped_bf16_gemm_nn_contiguous ---- */
@@ -1910,8 +1904,7 @@ dg_status dg_m_grouped_bf16_gemm_nn_contiguous(dg_context *ctx, const dg_tensor 
     if (!check_m_grouped_bf16_gemm_nn_contiguous(&chk, a, b, d, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_m_grouped_bf16_gemm_nn_contiguous_impl(ctx, &call);
 }
 
 /* ---- m_grouped_bf16_gemm_nt_masked ---- */
@@ -1992,8 +1985,7 @@ dg_status dg_m_grouped_bf16_gemm_nt_masked(dg_context *ctx, const dg_tensor *a, 
     if (!check_m_grouped_bf16_gemm_nt_masked(&chk, a, b, d, masked_m, expected_m, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_m_grouped_bf16_gemm_nt_masked_impl(ctx, &call);
 }
 
 /* ---- k_grouped_bf16_gemm_tn_contiguous ---- */
@@ -2106,8 +2098,7 @@ dg_status dg_k_grouped_bf16_gemm_tn_contiguous(dg_context *ctx, const dg_tensor 
     if (!check_k_grouped_bf16_gemm_tn_contiguous(&chk, a, b, d, ks_cpu, grouped_layout, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the grouped GEMM kernels come in a later release");
-    return chk.status;
+    return dg_k_grouped_bf16_gemm_tn_contiguous_impl(ctx, &call);
 }
 
 /* ---- cublaslt_gemm_nt ---- */
@@ -2171,9 +2162,7 @@ dg_status dg_cublaslt_gemm_nt(dg_context *ctx, const dg_tensor *a, const dg_tens
     if (!check_cublaslt_gemm_nt(&chk, a, b, d, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED,
-                  "not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same");
-    return chk.status;
+    return dg_cublaslt_gemm_nt_impl(ctx, &call);
 }
 
 /* ---- cublaslt_gemm_nn ---- */
@@ -2237,9 +2226,7 @@ dg_status dg_cublaslt_gemm_nn(dg_context *ctx, const dg_tensor *a, const dg_tens
     if (!check_cublaslt_gemm_nn(&chk, a, b, d, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED,
-                  "not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same");
-    return chk.status;
+    return dg_cublaslt_gemm_nn_impl(ctx, &call);
 }
 
 /* ---- cublaslt_gemm_tn ---- */
@@ -2303,9 +2290,7 @@ dg_status dg_cublaslt_gemm_tn(dg_context *ctx, const dg_tensor *a, const dg_tens
     if (!check_cublaslt_gemm_tn(&chk, a, b, d, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED,
-                  "not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same");
-    return chk.status;
+    return dg_cublaslt_gemm_tn_impl(ctx, &call);
 }
 
 /* ---- cublaslt_gemm_tt ---- */
@@ -2369,9 +2354,7 @@ dg_status dg_cublaslt_gemm_tt(dg_context *ctx, const dg_tensor *a, const dg_tens
     if (!check_cublaslt_gemm_tt(&chk, a, b, d, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED,
-                  "not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same");
-    return chk.status;
+    return dg_cublaslt_gemm_tt_impl(ctx, &call);
 }
 
 /* ---- einsum ---- */
@@ -2473,8 +2456,7 @@ dg_status dg_einsum(dg_context *ctx, dg_str expr, const dg_tensor *a, const dg_t
     if (!check_einsum(&chk, expr, a, b, d, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the einsum kernels come in a later release");
-    return chk.status;
+    return dg_einsum_impl(ctx, &call);
 }
 
 /* ---- fp8_einsum ---- */
@@ -2666,8 +2648,7 @@ dg_status dg_fp8_einsum(dg_context *ctx, dg_str expr, const dg_tensor *a, const 
     if (!check_fp8_einsum(&chk, expr, a, sfa, b, sfb, d, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the einsum kernels come in a later release");
-    return chk.status;
+    return dg_fp8_einsum_impl(ctx, &call);
 }
 
 /* ---- fp8_fp4_mqa_logits ---- */
@@ -2831,8 +2812,7 @@ dg_status dg_fp8_fp4_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_te
         !dg_check_no_overlap(&chk, "logits", &call.logits, "cu_seq_len_k_end", &call.cu_seq_len_k_end)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the logits kernels come in a later release");
-    return chk.status;
+    return dg_fp8_fp4_mqa_logits_impl(ctx, &call);
 }
 
 /* ---- get_paged_mqa_logits_metadata ---- */
@@ -2877,6 +2857,13 @@ static bool check_get_paged_mqa_logits_metadata(struct dg_checker *chk, const dg
     if (call->indices.is_given && !dg_check_dim(chk, "indices", "batch", call->indices.shape[0], call->batch, "context_lens")) {
         return false;
     }
+
+    if (call->indices.is_given && call->context_lens.ndim != 1 && dg_view_dim(&call->context_lens, 1) != 1) {
+        return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT,
+                             "indices needs one length per entry, got given(indices) = %s, rank(context_lens) = %" PRId64 ", dim(context_lens, 1) = %" PRId64,
+                             call->indices.is_given ? "true" : "false", (int64_t)call->context_lens.ndim,
+                             dg_view_dim(&call->context_lens, 1));
+    }
     return true;
 }
 
@@ -2916,8 +2903,7 @@ dg_status dg_get_paged_mqa_logits_metadata(dg_context *ctx, const dg_tensor *con
         !dg_check_no_overlap(&chk, "schedule_meta", &call.schedule_meta, "indices", &call.indices)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the logits kernels come in a later release");
-    return chk.status;
+    return dg_get_paged_mqa_logits_metadata_impl(ctx, &call);
 }
 
 /* ---- fp8_fp4_paged_mqa_logits ---- */
@@ -3014,7 +3000,7 @@ static bool check_fp8_fp4_paged_mqa_logits(struct dg_checker *chk, const dg_tens
     }
 
     call->stride_alignment = call->logits_dtype == DG_TYPE_F32 ? 256 : 512;
-    call->key_bytes = call->q.type == DG_TYPE_F4E2M1 ? call->head_dim / 2 : call->head_dim;
+    call->key_bytes = call->q.type == DG_TYPE_F4E2M1 ? dg_ceil_div(call->head_dim, 2) : call->head_dim;
 
     if (!call->q_sf.is_given && call->q.type == DG_TYPE_F4E2M1) {
         return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "FP4 q needs q_sf, got given(q_sf) = %s, dtype(q) = %s",
@@ -3024,6 +3010,10 @@ static bool check_fp8_fp4_paged_mqa_logits(struct dg_checker *chk, const dg_tens
         return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT,
                              "q_sf has scales for 128 elements of head_dim, got given(q_sf) = %s, head_dim = %" PRId64,
                              call->q_sf.is_given ? "true" : "false", call->head_dim);
+    }
+    if (call->block_kv <= 0) {
+        return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "kv_cache needs pages of at least one key, got block_kv = %" PRId64,
+                             call->block_kv);
     }
     if (call->pages > 1 && dg_floor_mod(call->kv_cache.strides[0], 4) != 0) {
         return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT,
@@ -3099,8 +3089,7 @@ dg_status dg_fp8_fp4_paged_mqa_logits(dg_context *ctx, const dg_tensor *q, const
         !dg_check_no_overlap(&chk, "logits", &call.logits, "indices", &call.indices)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the logits kernels come in a later release");
-    return chk.status;
+    return dg_fp8_fp4_paged_mqa_logits_impl(ctx, &call);
 }
 
 /* ---- fp8_mqa_logits ---- */
@@ -3237,8 +3226,7 @@ dg_status dg_fp8_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor
         !dg_check_no_overlap(&chk, "logits", &call.logits, "cu_seq_len_k_end", &call.cu_seq_len_k_end)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the logits kernels come in a later release");
-    return chk.status;
+    return dg_fp8_mqa_logits_impl(ctx, &call);
 }
 
 /* ---- fp8_paged_mqa_logits ---- */
@@ -3322,6 +3310,10 @@ static bool check_fp8_paged_mqa_logits(struct dg_checker *chk, const dg_tensor *
         return false;
     }
 
+    if (call->block_kv <= 0) {
+        return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "kv_cache needs pages of at least one key, got block_kv = %" PRId64,
+                             call->block_kv);
+    }
     if (call->pages > 1 && dg_floor_mod(call->kv_cache.strides[0], 4) != 0) {
         return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT,
                              "pages of kv_cache must be a multiple of 4 bytes apart, got pages = %" PRId64 ", stride(kv_cache, 0) = %" PRId64,
@@ -3393,8 +3385,7 @@ dg_status dg_fp8_paged_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_
         !dg_check_no_overlap(&chk, "logits", &call.logits, "indices", &call.indices)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the logits kernels come in a later release");
-    return chk.status;
+    return dg_fp8_paged_mqa_logits_impl(ctx, &call);
 }
 
 /* ---- tf32_hc_prenorm_gemm ---- */
@@ -3490,8 +3481,7 @@ dg_status dg_tf32_hc_prenorm_gemm(dg_context *ctx, const dg_tensor *a, const dg_
     if (!check_tf32_hc_prenorm_gemm(&chk, a, b, d, sqr_sum, options, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the hyperconnection kernel comes in a later release");
-    return chk.status;
+    return dg_tf32_hc_prenorm_gemm_impl(ctx, &call);
 }
 
 /* ---- get_mn_major_tma_aligned_tensor ---- */
@@ -4088,8 +4078,7 @@ dg_status dg_per_token_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use
         !dg_check_no_overlap(&chk, "sf", &call.sf, "codes", &call.codes)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the cast kernels come in a later release");
-    return chk.status;
+    return dg_per_token_cast_to_fp8_impl(ctx, &call);
 }
 
 /* ---- per_channel_cast_to_fp8 ---- */
@@ -4173,8 +4162,7 @@ dg_status dg_per_channel_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool u
         !dg_check_no_overlap(&chk, "sf", &call.sf, "codes", &call.codes)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the cast kernels come in a later release");
-    return chk.status;
+    return dg_per_channel_cast_to_fp8_impl(ctx, &call);
 }
 
 /* ---- per_block_cast_to_fp8 ---- */
@@ -4253,8 +4241,7 @@ dg_status dg_per_block_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use
         !dg_check_no_overlap(&chk, "sf", &call.sf, "codes", &call.codes)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the cast kernels come in a later release");
-    return chk.status;
+    return dg_per_block_cast_to_fp8_impl(ctx, &call);
 }
 
 /* ---- per_token_cast_to_fp4 ---- */
@@ -4352,8 +4339,7 @@ dg_status dg_per_token_cast_to_fp4(dg_context *ctx, const dg_tensor *x, bool use
         !dg_check_no_overlap(&chk, "sf", &call.sf, "codes", &call.codes)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the cast kernels come in a later release");
-    return chk.status;
+    return dg_per_token_cast_to_fp4_impl(ctx, &call);
 }
 
 /* ---- cast_back_from_fp4 ---- */
@@ -4443,8 +4429,7 @@ dg_status dg_cast_back_from_fp4(dg_context *ctx, const dg_tensor *packed, const 
         !dg_check_no_overlap(&chk, "values", &call.values, "sf", &call.sf)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the cast kernels come in a later release");
-    return chk.status;
+    return dg_cast_back_from_fp4_impl(ctx, &call);
 }
 
 /* ---- get_token_alignment_for_mega_moe ---- */

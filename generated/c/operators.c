@@ -59,125 +59,125 @@ const dg_operator dg_operator_table[] = {
         "grouped_layout, int[3]? recipe=None, int[2]? recipe_a=None, int[2]? recipe_b=None, str compiled_dims=\"nk\", bool "
         "disable_ue8m0_cast=False, bool use_psum_layout=False, bool ensure_zero_padding=True, int? "
         "expected_m_for_psum_layout=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "m_grouped_fp8_fp4_gemm_nn_contiguous",
         "m_grouped_fp8_fp4_gemm_nn_contiguous(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, Tensor "
         "grouped_layout, int[3]? recipe=None, int[2]? recipe_a=None, int[2]? recipe_b=None, str compiled_dims=\"nk\", bool "
         "disable_ue8m0_cast=False, bool use_psum_layout=False, bool ensure_zero_padding=True) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "m_grouped_fp8_fp4_gemm_nt_masked",
         "m_grouped_fp8_fp4_gemm_nt_masked(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, Tensor masked_m, int "
         "expected_m, int[3]? recipe=None, int[2]? recipe_a=None, int[2]? recipe_b=None, str compiled_dims=\"nk\", bool "
         "disable_ue8m0_cast=False) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "k_grouped_fp8_gemm_tn_contiguous",
         "k_grouped_fp8_gemm_tn_contiguous(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, int[]? ks_cpu, Tensor "
         "grouped_layout, Tensor? c=None, int[3] recipe=[1, 1, 128], str compiled_dims=\"mn\", bool use_psum_layout=False) -> "
         "()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "k_grouped_fp8_gemm_nt_contiguous",
         "k_grouped_fp8_gemm_nt_contiguous(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, int[]? ks_cpu, Tensor "
         "grouped_layout, Tensor? c=None, int[3] recipe=[1, 1, 128], str compiled_dims=\"mn\", bool use_psum_layout=False) -> "
         "()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "m_grouped_bf16_gemm_nt_contiguous",
         "m_grouped_bf16_gemm_nt_contiguous(Tensor a, Tensor b, Tensor(d!) d, Tensor grouped_layout, str compiled_dims=\"nk\", "
         "bool use_psum_layout=False, bool ensure_zero_padding=True, int? expected_m_for_psum_layout=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "m_grouped_bf16_gemm_nn_contiguous",
         "m_grouped_bf16_gemm_nn_contiguous(Tensor a, Tensor b, Tensor(d!) d, Tensor grouped_layout, str compiled_dims=\"nk\", "
         "bool use_psum_layout=False, bool ensure_zero_padding=True) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "m_grouped_bf16_gemm_nt_masked",
         "m_grouped_bf16_gemm_nt_masked(Tensor a, Tensor b, Tensor(d!) d, Tensor masked_m, int expected_m, str "
         "compiled_dims=\"nk\") -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "k_grouped_bf16_gemm_tn_contiguous",
         "k_grouped_bf16_gemm_tn_contiguous(Tensor a, Tensor b, Tensor(d!) d, int[]? ks_cpu, Tensor grouped_layout, Tensor? "
         "c=None, str compiled_dims=\"mn\", bool use_psum_layout=False) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "cublaslt_gemm_nt",
         "cublaslt_gemm_nt(Tensor a, Tensor b, Tensor(d!) d, Tensor? c=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "cublaslt_gemm_nn",
         "cublaslt_gemm_nn(Tensor a, Tensor b, Tensor(d!) d, Tensor? c=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "cublaslt_gemm_tn",
         "cublaslt_gemm_tn(Tensor a, Tensor b, Tensor(d!) d, Tensor? c=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "cublaslt_gemm_tt",
         "cublaslt_gemm_tt(Tensor a, Tensor b, Tensor(d!) d, Tensor? c=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "einsum",
         "einsum(str expr, Tensor a, Tensor b, Tensor(d!) d, Tensor? c=None, bool use_cublaslt=False) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "fp8_einsum",
         "fp8_einsum(str expr, Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, Tensor? c=None, int[3] recipe=[1, "
         "128, 128]) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "fp8_fp4_mqa_logits",
         "fp8_fp4_mqa_logits(Tensor q, Tensor? q_sf, Tensor kv, Tensor kv_sf, Tensor weights, Tensor cu_seq_len_k_start, "
         "Tensor cu_seq_len_k_end, bool clean_logits=True, int max_seqlen_k=0, ScalarType logits_dtype=float32) -> Tensor",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "get_paged_mqa_logits_metadata",
         "get_paged_mqa_logits_metadata(Tensor context_lens, int block_kv, int num_sms, Tensor? indices=None) -> Tensor",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "fp8_fp4_paged_mqa_logits",
         "fp8_fp4_paged_mqa_logits(Tensor q, Tensor? q_sf, Tensor kv_cache, Tensor weights, Tensor context_lens, Tensor "
         "block_table, Tensor schedule_meta, int max_context_len, bool clean_logits=False, ScalarType logits_dtype=float32, "
         "Tensor? indices=None) -> Tensor",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "fp8_mqa_logits",
         "fp8_mqa_logits(Tensor q, Tensor kv, Tensor kv_sf, Tensor weights, Tensor cu_seq_len_k_start, Tensor "
         "cu_seq_len_k_end, bool clean_logits=True, int max_seqlen_k=0) -> Tensor",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "fp8_paged_mqa_logits",
         "fp8_paged_mqa_logits(Tensor q, Tensor kv_cache, Tensor weights, Tensor context_lens, Tensor block_table, Tensor "
         "schedule_meta, int max_context_len, bool clean_logits=False, Tensor? indices=None) -> Tensor",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "tf32_hc_prenorm_gemm",
         "tf32_hc_prenorm_gemm(Tensor a, Tensor b, Tensor(d!) d, Tensor(s!) sqr_sum, int? num_splits=None) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", NULL},
     },
     {
         "get_mn_major_tma_aligned_tensor",
@@ -209,27 +209,27 @@ const dg_operator dg_operator_table[] = {
     {
         "per_token_cast_to_fp8",
         "per_token_cast_to_fp8(Tensor x, bool use_ue8m0, int gran_k=128, bool use_packed_ue8m0=False) -> (Tensor, Tensor)",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", NULL},
     },
     {
         "per_channel_cast_to_fp8",
         "per_channel_cast_to_fp8(Tensor x, bool use_ue8m0, int gran_k=128) -> (Tensor, Tensor)",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", NULL},
     },
     {
         "per_block_cast_to_fp8",
         "per_block_cast_to_fp8(Tensor x, bool use_ue8m0, int gran_k=128) -> (Tensor, Tensor)",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", NULL},
     },
     {
         "per_token_cast_to_fp4",
         "per_token_cast_to_fp4(Tensor x, bool use_ue8m0, int gran_k=128, bool use_packed_ue8m0=False) -> (Tensor, Tensor)",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", NULL},
     },
     {
         "cast_back_from_fp4",
         "cast_back_from_fp4(Tensor packed, Tensor sf, int gran_k=128, bool use_packed_ue8m0=False) -> Tensor",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", NULL},
     },
     {
         "get_token_alignment_for_mega_moe",

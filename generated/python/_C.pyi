@@ -273,8 +273,8 @@ def bf16_gemm_nt(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None = None, compi
         d[i, j] = c[i, j] + sum over k of a[i, k] * b[j, k]
 
     With f32 `d` the norm-wise relative error to the exact result is below 1e-6; with bf16 `d` the sum is rounded once, to nearest even, `c`
-    included. The same call gives the same bits for any number of threads. Nothing is done when m or n is 0; with k = 0, d is `c`, or zeros
-    without `c`.
+    included. BF16 instructions of CPUs take values and sums below 2^-126 for 0. The same call gives the same bits for any number of threads.
+    Nothing is done when m or n is 0; with k = 0, d is `c`, or zeros without `c`.
 
     Args:
         a: bf16 [m, k]
@@ -331,6 +331,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: None = None,
 ) -> None:
     """d = a @ b[group of the row].T, the rows of `a` sorted by group, for FP8 and FP4 operands with block scales.
 
@@ -368,17 +370,14 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
 
     Raises:
         ValueError: also unless all of this holds:
-            on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
+            on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do not decrease and do not exceed m
     """
 @overload
 def m_grouped_fp8_fp4_gemm_nt_contiguous(
     a: tuple[Tensor, Tensor],
     b: tuple[Tensor, Tensor],
     d: Tensor,
-    *,
-    m_indices: Tensor,
+    grouped_layout: None = None,
     recipe: tuple[int, int, int] | None = None,
     recipe_a: tuple[int, int] | None = None,
     recipe_b: tuple[int, int] | None = None,
@@ -387,6 +386,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: Tensor,
 ) -> None: ...
 
 m_grouped_fp8_gemm_nt_contiguous = m_grouped_fp8_fp4_gemm_nt_contiguous
@@ -404,6 +405,8 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
     disable_ue8m0_cast: bool = False,
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
+    *,
+    m_indices: None = None,
 ) -> None:
     """d = a @ b[group of the row], the rows of `a` sorted by group, for FP8 and FP4 operands with block scales.
 
@@ -429,17 +432,14 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
 
     Raises:
         ValueError: also unless all of this holds:
-            on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
+            on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do not decrease and do not exceed m
     """
 @overload
 def m_grouped_fp8_fp4_gemm_nn_contiguous(
     a: tuple[Tensor, Tensor],
     b: tuple[Tensor, Tensor],
     d: Tensor,
-    *,
-    m_indices: Tensor,
+    grouped_layout: None = None,
     recipe: tuple[int, int, int] | None = None,
     recipe_a: tuple[int, int] | None = None,
     recipe_b: tuple[int, int] | None = None,
@@ -447,6 +447,8 @@ def m_grouped_fp8_fp4_gemm_nn_contiguous(
     disable_ue8m0_cast: bool = False,
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
+    *,
+    m_indices: Tensor,
 ) -> None: ...
 
 m_grouped_fp8_gemm_nn_contiguous = m_grouped_fp8_fp4_gemm_nn_contiguous
@@ -489,8 +491,6 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     Raises:
         ValueError: also unless all of this holds:
             on the CPU each entry is from 0 to max_m
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
     """
 
 m_grouped_fp8_gemm_nt_masked = m_grouped_fp8_fp4_gemm_nt_masked
@@ -518,8 +518,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
       alignment of `get_mk_alignment_for_contiguous_layout`; then `ks_cpu` may be absent or empty, and if given has the aligned sizes. Rows
       between groups are not read.
 
-    Each scale covers one column and gran_k rows of one group, counted from where the group begins; packed scales begin a new word with each
-    group.
+    The scales of the groups stand one below the other: each covers one column and gran_k rows of one group, counted from where the group
+    begins, so group g has ceil(k_g / gran_k) rows of them. Packed scales begin a new word with each group.
 
     Args:
         a: the pair (a, sfa)
@@ -543,8 +543,6 @@ def k_grouped_fp8_gemm_tn_contiguous(
             has_ks == 0 or sum_ceil(ks_cpu / 1) == sum_k
             has_ks == 1 or use_psum_layout
             on the CPU the sizes equal ks_cpu; with use_psum_layout the ends do not decrease and do not exceed the rows of a
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
     """
 
 def k_grouped_fp8_gemm_nt_contiguous(
@@ -588,8 +586,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
             not given(ks_cpu) or len(ks_cpu) == groups
             not use_psum_layout
             a has sum_k * m elements, b has sum_k * n
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
+            on the CPU the sizes equal ks_cpu
     """
 
 @overload
@@ -602,6 +599,8 @@ def m_grouped_bf16_gemm_nt_contiguous(
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: None = None,
 ) -> None:
     """d = a @ b[group of the row].T, the rows of `a` sorted by group.
 
@@ -613,30 +612,29 @@ def m_grouped_bf16_gemm_nt_contiguous(
         a: bf16 [m, k]
         b: bf16 [groups, n, k]
         d (written): bf16 | f32 [m, n] rows, out; skipped tiles are left alone
-        grouped_layout: i32 [m] when not use_psum_layout | i32 [groups] when use_psum_layout
+        grouped_layout: i32 [m] when not use_psum_layout | i32 [groups] when use_psum_layout; the group of each row, or with use_psum_layout where each group ends
             Old callers may say `m_indices=`.
         compiled_dims: any; accepted for compatibility: nothing is compiled at run time
-        use_psum_layout: any
+        use_psum_layout: any; grouped_layout gives ends instead of a group per row
         ensure_zero_padding: any; counts with use_psum_layout only
         expected_m_for_psum_layout: any; a hint: rows per group
 
     Raises:
         ValueError: also unless all of this holds:
-            on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
+            on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do not decrease and do not exceed m
     """
 @overload
 def m_grouped_bf16_gemm_nt_contiguous(
     a: Tensor,
     b: Tensor,
     d: Tensor,
-    *,
-    m_indices: Tensor,
+    grouped_layout: None = None,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
     expected_m_for_psum_layout: int | None = None,
+    *,
+    m_indices: Tensor,
 ) -> None: ...
 
 @overload
@@ -648,6 +646,8 @@ def m_grouped_bf16_gemm_nn_contiguous(
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
+    *,
+    m_indices: None = None,
 ) -> None:
     """d = a @ b[group of the row], the rows of `a` sorted by group. As `m_grouped_bf16_gemm_nt_contiguous`, with each group's `b` given
     transposed.
@@ -656,28 +656,27 @@ def m_grouped_bf16_gemm_nn_contiguous(
         a: bf16 [m, k]
         b: bf16 [groups, k, n]
         d (written): bf16 | f32 [m, n] rows, out; skipped tiles are left alone
-        grouped_layout: i32 [m] when not use_psum_layout | i32 [groups] when use_psum_layout
+        grouped_layout: i32 [m] when not use_psum_layout | i32 [groups] when use_psum_layout; the group of each row, or with use_psum_layout where each group ends
             Old callers may say `m_indices=`.
         compiled_dims: any; accepted for compatibility: nothing is compiled at run time
-        use_psum_layout: any
+        use_psum_layout: any; grouped_layout gives ends instead of a group per row
         ensure_zero_padding: any; counts with use_psum_layout only
 
     Raises:
         ValueError: also unless all of this holds:
-            on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
+            on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do not decrease and do not exceed m
     """
 @overload
 def m_grouped_bf16_gemm_nn_contiguous(
     a: Tensor,
     b: Tensor,
     d: Tensor,
-    *,
-    m_indices: Tensor,
+    grouped_layout: None = None,
     compiled_dims: str = "nk",
     use_psum_layout: bool = False,
     ensure_zero_padding: bool = True,
+    *,
+    m_indices: Tensor,
 ) -> None: ...
 
 def m_grouped_bf16_gemm_nt_masked(
@@ -706,8 +705,6 @@ def m_grouped_bf16_gemm_nt_masked(
     Raises:
         ValueError: also unless all of this holds:
             on the CPU each entry is from 0 to max_m
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
     """
 
 def k_grouped_bf16_gemm_tn_contiguous(
@@ -742,58 +739,49 @@ def k_grouped_bf16_gemm_tn_contiguous(
             has_ks == 0 or sum_ceil(ks_cpu / 1) == sum_k
             has_ks == 1 or use_psum_layout
             on the CPU the sizes equal ks_cpu; with use_psum_layout the ends do not decrease and do not exceed the rows of a
-
-    Not implemented: the grouped GEMM kernels come in a later release A call raises NotImplementedError.
     """
 
 def cublaslt_gemm_nt(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None = None) -> None:
-    """d = a @ b.T (+ c), computed by cuBLASLt.
+    """d = a @ b.T (+ c), for BF16 operands, or FP8 operands without scales.
 
-    A baseline to compare with: the vendor's library, opened at run time. Operands are BF16, or FP8 without scales. Needs a GPU.
+    DeepGEMM calls cuBLASLt under this name; here the library's own kernels do the work. FP8 codes count with their values. The numbers are
+    those of `bf16_gemm_nt`.
 
     Args:
         a: bf16 | f8e4m3 [m, k]
         b: dtype(a) [n, k]
         d (written): bf16 | f32 [m, n] rows, out
         c: like d, may alias d
-
-    Not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same A call raises NotImplementedError.
     """
 
 def cublaslt_gemm_nn(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None = None) -> None:
-    """d = a @ b (+ c), computed by cuBLASLt. As `cublaslt_gemm_nt`, with `b` given transposed.
+    """d = a @ b (+ c), without scales. As `cublaslt_gemm_nt`, with `b` given transposed.
 
     Args:
         a: bf16 | f8e4m3 [m, k]
         b: dtype(a) [k, n]
         d (written): bf16 | f32 [m, n] rows, out
         c: like d, may alias d
-
-    Not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same A call raises NotImplementedError.
     """
 
 def cublaslt_gemm_tn(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None = None) -> None:
-    """d = a.T @ b (+ c), computed by cuBLASLt. As `cublaslt_gemm_nt`, with `a` and `b` given transposed.
+    """d = a.T @ b (+ c), without scales. As `cublaslt_gemm_nt`, with `a` and `b` given transposed.
 
     Args:
         a: bf16 | f8e4m3 [k, m]
         b: dtype(a) [k, n]
         d (written): bf16 | f32 [m, n] rows, out
         c: like d, may alias d
-
-    Not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same A call raises NotImplementedError.
     """
 
 def cublaslt_gemm_tt(a: Tensor, b: Tensor, d: Tensor, c: Tensor | None = None) -> None:
-    """d = a.T @ b.T (+ c), computed by cuBLASLt. As `cublaslt_gemm_nt`, with `a` given transposed.
+    """d = a.T @ b.T (+ c), without scales. As `cublaslt_gemm_nt`, with `a` given transposed.
 
     Args:
         a: bf16 | f8e4m3 [k, m]
         b: dtype(a) [n, k]
         d (written): bf16 | f32 [m, n] rows, out
         c: like d, may alias d
-
-    Not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the same A call raises NotImplementedError.
     """
 
 def einsum(
@@ -821,8 +809,6 @@ def einsum(
         d (written): bf16 | f32 [a1, n] rows when expr == "bmk,bnk->mn" | bf16 | f32 [a0, a1, n] rows when expr != "bmk,bnk->mn", out
         c: like d, may alias d
         use_cublaslt: any; accepted for compatibility: the library's own kernels are used
-
-    Not implemented: the einsum kernels come in a later release A call raises NotImplementedError.
     """
 
 def fp8_einsum(
@@ -856,8 +842,6 @@ def fp8_einsum(
         d (written): bf16 | f32 [a0, a1, n] rows when expr != "bhd,bhr->hdr" | bf16 | f32 [a1, a2, n] rows when expr == "bhd,bhr->hdr", out
         c: like d, may alias d
         recipe: each 1 .. 1073741824; (gran_m, gran_n, gran_k), in elements
-
-    Not implemented: the einsum kernels come in a later release A call raises NotImplementedError.
     """
 
 def fp8_fp4_mqa_logits(
@@ -879,10 +863,12 @@ def fp8_fp4_mqa_logits(
     in `kv_sf`, and there is no further scale per key.
 
     With `clean_logits` every position outside [start, end) is exactly -inf; without it, unspecified. With `max_seqlen_k > 0` the result is
-    compressed: row i holds the keys from start[i] on, at column j - start[i], and columns from end[i] - start[i] on are unspecified.
+    compressed: row i holds the keys from start[i] on, at column j - start[i]; keys beyond the last column are left out, and columns from
+    end[i] - start[i] on are unspecified.
 
-    The rows of the result are 1024 bytes aligned to each other, longer than the row itself: use its strides. max(0, NaN) is NaN. The same
-    call gives the same bits always.
+    max(0, NaN) is NaN: a NaN code or scale makes all logits of its key or query NaN. Sums are f32 or better, and rounded once to
+    `logits_dtype`. The rows of the result are 1024 bytes aligned to each other, longer than the row itself: use its strides. The same call
+    gives the same bits always.
 
     Args:
         q: the pair (q, q_sf)
@@ -906,8 +892,6 @@ def fp8_fp4_mqa_logits(
             given(q_sf) or dtype(q) != f4e2m1
             not given(q_sf) or head_dim <= 128
             max_seqlen_k == 0 or not clean_logits
-
-    Not implemented: the logits kernels come in a later release A call raises NotImplementedError.
     """
 
 def get_paged_mqa_logits_metadata(
@@ -918,20 +902,26 @@ def get_paged_mqa_logits_metadata(
 ) -> Tensor:
     """The work schedule of `fp8_fp4_paged_mqa_logits`: where each multiprocessor begins.
 
-    Row s of the result is (query, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
-    and the last ones one more where it does not come out even; row `num_sms` is one past the end. Only the last entry of each row of
-    `context_lens` counts. With `indices`, entries of equal index are draft tokens of one sequence and share the pass over its keys.
+    Row s of the result is (atom, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
+    and the last ones one more where it does not come out even; row `num_sms` is one past the end. Slots without work begin where the
+    first work is, and without any work at the end. The CPU kernels share their work in another way and do not read the table.
+
+    An atom is one pass over keys for up to two tokens: sequence i has the ceil(next_n / 2) atoms from i * ceil(next_n / 2) on, next_n being the
+    second dimension of `context_lens`, or 1. Only the last entry of each row of `context_lens` counts. With `indices`, an atom is an
+    entry, or two in a row of equal index, draft tokens of one sequence, with the length of the second; it has the number of its first entry.
 
     Args:
         context_lens: i32 [batch] | i32 [batch, dim(context_lens, 1)]; keys per sequence, or per sequence and token
         block_kv: 32 | 64 | 128; keys per page
         num_sms: 1 .. 65536; slots to share the work
-        indices: i32 [batch]; sequence of each entry
+        indices: i32 [batch]; sequence of each entry; with one length per entry only
 
     Returns:
         schedule_meta: i32 [num_sms + 1, 2]
 
-    Not implemented: the logits kernels come in a later release A call raises NotImplementedError.
+    Raises:
+        ValueError: also unless all of this holds:
+            not given(indices) or rank(context_lens) == 1 or dim(context_lens, 1) == 1
     """
 
 def fp8_fp4_paged_mqa_logits(
@@ -950,12 +940,15 @@ def fp8_fp4_paged_mqa_logits(
 
         logits[i * next_n + t, j] = kv_sf(j) * sum over h of weights[i * next_n + t, h] * max(0, sum over x of q[i, t, h, x] * kv(j, x)),    j < context_lens[i, t]
 
+    With one length per sequence, the tokens are the last ones of it: token t sees `context_lens[i] - (next_n - 1 - t)` keys. Keys from
+    `max_context_len` on are left out.
+
     Key j of sequence i lies in page `block_table[i, j // block_kv]` of `kv_cache`. A page is block_kv keys of head_dim codes, **followed
     by** their block_kv scales of four bytes: f32, or four UE8M0 bytes with `q_sf`. Pages may lie apart; entries of `block_table` beyond the
-    context are not used, an entry -1 inside it gives -inf.
+    context are not used, an entry -1 inside it gives -inf. With `indices`, entries of equal index have equal rows of `block_table`.
 
-    Positions from the context length on are -inf with `clean_logits`, unspecified without. The rows of the result are 1024 bytes aligned to
-    each other, longer than the row itself: use its strides. The same call gives the same bits always.
+    Positions from the context length on are -inf with `clean_logits`, unspecified without. NaN, sums, the rows of the result and
+    repeated calls are as for `fp8_fp4_mqa_logits`.
 
     Args:
         q: the pair (q, q_sf)
@@ -978,10 +971,10 @@ def fp8_fp4_paged_mqa_logits(
         ValueError: also unless all of this holds:
             given(q_sf) or dtype(q) != f4e2m1
             not given(q_sf) or head_dim <= 128
+            block_kv > 0
             pages <= 1 or stride(kv_cache, 0) % 4 == 0
             not given(indices) or next_n == 1
-
-    Not implemented: the logits kernels come in a later release A call raises NotImplementedError.
+            on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below `max_context_len`
     """
 
 def fp8_mqa_logits(
@@ -1013,8 +1006,6 @@ def fp8_mqa_logits(
     Raises:
         ValueError: also unless all of this holds:
             max_seqlen_k == 0 or not clean_logits
-
-    Not implemented: the logits kernels come in a later release A call raises NotImplementedError.
     """
 
 def fp8_paged_mqa_logits(
@@ -1047,10 +1038,10 @@ def fp8_paged_mqa_logits(
 
     Raises:
         ValueError: also unless all of this holds:
+            block_kv > 0
             pages <= 1 or stride(kv_cache, 0) % 4 == 0
             not given(indices) or next_n == 1
-
-    Not implemented: the logits kernels come in a later release A call raises NotImplementedError.
+            on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below `max_context_len`
     """
 
 def tf32_hc_prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: int | None = None) -> None:
@@ -1058,7 +1049,7 @@ def tf32_hc_prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_s
 
         d[i, j] = sum over k of a[i, k] * tf32(b[j, k]),    sqr_sum[i] = sum over k of a[i, k] ** 2
 
-    tf32 rounds to 11 significant bits, to nearest. With `num_splits`, slice s of `d` and `sqr_sum` holds the sums over the s-th part of k,
+    tf32 rounds to 11 significant bits, to nearest, ties to even; products are exact, sums at least f32. With `num_splits`, slice s of `d` and `sqr_sum` holds the sums over the s-th part of k,
     and the caller adds the slices; how k is cut is unspecified.
 
     Args:
@@ -1067,8 +1058,6 @@ def tf32_hc_prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_s
         d (written): f32 [m, n] rows when not given(num_splits) | f32 [splits, m, n] rows when given(num_splits), out
         sqr_sum (written): f32 [m] when not given(num_splits) | f32 [splits, m] when given(num_splits), out
         num_splits: >= 1
-
-    Not implemented: the hyperconnection kernel comes in a later release A call raises NotImplementedError.
     """
 
 def get_mn_major_tma_aligned_tensor(sf: Tensor) -> Tensor:
@@ -1214,7 +1203,8 @@ def per_token_cast_to_fp8(
 
     Per block: amax = max |x|, at least 1e-4; sf = amax / 448, raised to the next power of two with `use_ue8m0` (exponent from 2^-126 to
     2^127); code = x * (1 / sf), product and reciprocal in f32, rounded to nearest even. The last block of a row may be cut. With
-    `use_packed_ue8m0` four scales of a row are packed in one word, the lowest block in the lowest byte.
+    `use_packed_ue8m0` four scales of a row are packed in one word, the lowest block in the lowest byte. NaN and infinity go where
+    this arithmetic takes them: a block with one has such a scale, or 2^127 with `use_ue8m0`, NaN becomes the code 0x7f, infinity 448.
 
     Args:
         x: bf16 | f16 | f32 [m, n]; taken to f32
@@ -1230,8 +1220,6 @@ def per_token_cast_to_fp8(
         ValueError: also unless all of this holds:
             not use_packed_ue8m0 or use_ue8m0
             not use_packed_ue8m0 or blocks % 4 == 0
-
-    Not implemented: the cast kernels come in a later release A call raises NotImplementedError.
     """
 
 def per_channel_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[Tensor, Tensor]:
@@ -1249,8 +1237,6 @@ def per_channel_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tu
     Raises:
         ValueError: also unless all of this holds:
             m % gran_k == 0
-
-    Not implemented: the cast kernels come in a later release A call raises NotImplementedError.
     """
 
 def per_block_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[Tensor, Tensor]:
@@ -1265,8 +1251,6 @@ def per_block_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tupl
     Returns:
         codes: f8e4m3 [m, n]
         sf: f32 [ceil(m / gran_k), ceil(n / gran_k)]
-
-    Not implemented: the cast kernels come in a later release A call raises NotImplementedError.
     """
 
 def per_token_cast_to_fp4(
@@ -1278,8 +1262,8 @@ def per_token_cast_to_fp4(
     """Quantises to FP4 with one scale per row and `gran_k` columns.
 
     Scales as in `per_token_cast_to_fp8` with sf = amax / 6. The magnitude of x * (1 / sf) is 0, 0.5, 1, 1.5, 2, 3, 4 or 6, the next one
-    where it exceeds .25, .75, 1.25, 1.75, 2.5, 3.5, 5; a tie stays with the smaller one, and a negative zero is never produced. Two codes
-    make a byte, the even column in the low four bits. The last packed word of a row is filled up with 1.0 (byte 127).
+    where it exceeds .25, .75, 1.25, 1.75, 2.5, 3.5, 5; a tie stays with the smaller one, a negative zero is never produced, and NaN becomes 6.
+    Two codes make a byte, the even column in the low four bits. The last packed word of a row is filled up with 1.0 (byte 127).
 
     Args:
         x: bf16 | f16 | f32 [m, n]; taken to f32
@@ -1295,8 +1279,6 @@ def per_token_cast_to_fp4(
         ValueError: also unless all of this holds:
             n % 2 == 0
             not use_packed_ue8m0 or use_ue8m0
-
-    Not implemented: the cast kernels come in a later release A call raises NotImplementedError.
     """
 
 def cast_back_from_fp4(packed: Tensor, sf: Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False) -> Tensor:
@@ -1305,15 +1287,13 @@ def cast_back_from_fp4(packed: Tensor, sf: Tensor, gran_k: int = 128, use_packed
         values[i, j] = value of code (i, j) * sf[i, j // gran_k]
 
     Args:
-        packed: f4e2m1 [m, n]
+        packed: f4e2m1 [m, n]; FP4 pairs along the rows
         sf: f32 [m, ceil(n / gran_k)] when not use_packed_ue8m0 | i32 [m, ceil(n / (gran_k * 4))] when use_packed_ue8m0
         gran_k: 1 .. 1073741824; columns per scale
-        use_packed_ue8m0: any
+        use_packed_ue8m0: any; the scales are four UE8M0 bytes in an int32
 
     Returns:
         values: f32 [m, n]
-
-    Not implemented: the cast kernels come in a later release A call raises NotImplementedError.
     """
 
 def get_token_alignment_for_mega_moe() -> int:
@@ -1335,10 +1315,10 @@ def get_ring_limit_for_mega_moe(
     of a rank.
 
     Args:
-        num_max_tokens_per_rank: 0 .. 2147483647
-        num_experts_per_rank: 1 .. 65536
+        num_max_tokens_per_rank: 0 .. 2147483647; the most tokens that a rank has in a call
+        num_experts_per_rank: 1 .. 65536; experts that a rank holds
         num_topk: 1 .. 65536; experts per token
-        num_ranks: 1 .. 65536
+        num_ranks: 1 .. 65536; ranks that share the experts
 
     Returns:
         min_ring_tokens: any
@@ -1361,15 +1341,15 @@ def get_symm_buffer_size_for_mega_moe(
     """The size of the symmetric buffer of one rank in bytes, and its layout for `_slice_symm_buffer_for_mega_moe` and the kernels.
 
     Args:
-        num_ranks: 1 .. 65536
+        num_ranks: 1 .. 65536; ranks that share the experts
         num_experts: 1 .. 65536; of all ranks together
-        num_max_tokens_per_rank: 0 .. 2147483647
+        num_max_tokens_per_rank: 0 .. 2147483647; the most tokens that a rank has in a call
         num_topk: 1 .. 65536; experts per token
         hidden: 0 .. 2147483647
-        intermediate_hidden: 0 .. 2147483647
-        mma_type: "fp8xfp4" | "bf16xbf16"
-        activation: "swiglu"
-        num_ring_tokens: 0 .. 2147483647
+        intermediate_hidden: 0 .. 2147483647; columns between the two layers
+        mma_type: "fp8xfp4" | "bf16xbf16"; what is multiplied by what
+        activation: "swiglu"; between the two layers
+        num_ring_tokens: 0 .. 2147483647; size of the ring; see get_ring_limit_for_mega_moe
 
     Returns:
         num_bytes: any
@@ -1442,16 +1422,16 @@ def fp8_fp4_mega_moe(
             l1_weights_sf: i32 [local_experts, intermediate * 2, ceil(hidden / 128)]; one UE8M0 byte per 32 elements
         l2_weights: the pair (l2_weights, l2_weights_sf)
             l2_weights: f4e2m1 [local_experts, hidden, intermediate] contiguous; down
-            l2_weights_sf: i32 [local_experts, hidden, ceil(intermediate / 128)]
+            l2_weights_sf: i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
         sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
-        rank_idx: >= 0, < len(sym_buffer_ptrs)
-        num_max_tokens_per_rank: >= num_tokens, <= 2147483647
+        rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
+        num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
         num_topk: 1 .. 65536; experts per token
         recipe: each >= 1; (1, 1, 32)
-        activation: "swiglu"
+        activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
         fast_math: any; allows approximate exp and division
         num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
@@ -1493,11 +1473,11 @@ def bf16_mega_moe(
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
         sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
-        rank_idx: >= 0, < len(sym_buffer_ptrs)
-        num_max_tokens_per_rank: >= num_tokens, <= 2147483647
+        rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
+        num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
         num_topk: 1 .. 65536; experts per token
-        activation: "swiglu"
+        activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
         fast_math: any; allows approximate exp and division
         num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
@@ -1576,7 +1556,7 @@ def set_pdl(new_enable_pdl: bool) -> None:
     depend on it.
 
     Args:
-        new_enable_pdl: any
+        new_enable_pdl: any; whether kernels may overlap the end of the one before
     """
 
 def get_pdl() -> bool:
@@ -1590,7 +1570,7 @@ def set_ignore_compile_dims(new_value: bool) -> None:
     """Accepted for compatibility: nothing is compiled at run time, so there are no compiled dimensions to ignore.
 
     Args:
-        new_value: any
+        new_value: any; accepted for compatibility
     """
 
 def set_block_size_multiple_of(new_value: int | tuple[int, int]) -> None:
@@ -1604,6 +1584,6 @@ def init(library_root_path: str, cuda_home_path_by_python: str) -> None:
     """Accepted for compatibility: the library needs no paths, nothing is compiled at run time.
 
     Args:
-        library_root_path: any
-        cuda_home_path_by_python: any
+        library_root_path: any; accepted for compatibility: nothing is compiled at run time
+        cuda_home_path_by_python: any; accepted for compatibility: nothing is compiled at run time
     """

@@ -50,6 +50,7 @@ static void ask_cpu(void)
         return;
     }
     const bool has_vbmi = (ecx & bit_AVX512VBMI) != 0;
+    const bool has_gfni = (ecx & bit_GFNI) != 0;
     const bool has_amx_bf16 = (edx & 1u << 22) && (edx & 1u << 24); /* AMX-BF16 and AMX-TILE */
     const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
 
@@ -58,7 +59,7 @@ static void ask_cpu(void)
     if (!cpu.has_avx512 || !__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
         return;
     }
-    cpu.has_avx512_bf16 = (eax & 1u << 5) != 0;
+    cpu.has_avx512_bf16 = has_gfni && (eax & 1u << 5) != 0;
     cpu.has_amx_bf16 = cpu.has_avx512_bf16 && has_amx_bf16 && (states & tile_states) == tile_states && may_use_tiles();
 }
 

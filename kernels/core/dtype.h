@@ -193,14 +193,25 @@ static inline uint8_t dg_f8e5m2_from_f32(float value)
     return (uint8_t)(sign | dg_minifloat_magnitude(dg_f32_of_bits(magnitude), 15, 2));
 }
 
-/* Quantisers round FP4 by thresholds, ties to the smaller magnitude, and never give a negative zero. NaN gives 0. */
+/* TF32 is f32 with a mantissa of 10 bits, in the place of an f32. NaN stays NaN. */
+static inline float dg_tf32_from_f32(float value)
+{
+    const uint32_t bits = dg_bits_of_f32(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return dg_f32_of_bits((bits | 0x00400000u) & ~0x1fffu);
+    }
+    const uint32_t is_odd = bits >> 13 & 1u;
+    return dg_f32_of_bits((bits + 0x0fffu + is_odd) & ~0x1fffu); /* a carry into the exponent is right, up to infinity */
+}
+
+/* Quantisers round FP4 by thresholds, ties to the smaller magnitude, and never give a negative zero. NaN gives 6. */
 static inline uint8_t dg_f4e2m1_from_f32(float value)
 {
     static const float thresholds[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
     const float magnitude = value < 0 ? -value : value;
     uint8_t code = 0;
     for (int i = 0; i < 7; i++) {
-        if (magnitude > thresholds[i]) {
+        if (!(magnitude <= thresholds[i])) {
             code = (uint8_t)(i + 1);
         }
     }

@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 enum {
     MAX_WORKERS = 1023,
@@ -49,7 +49,8 @@ int32_t dg_usable_threads(void)
     if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0) {
         return CPU_COUNT(&set);
     }
-    return 1; /* more CPUs than a cpu_set_t can hold, or no such call: num_threads of the context can say more */
+    const long online = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than a cpu_set_t can hold */
+    return online >= 1 && online <= INT32_MAX ? (int32_t)online : 1;
 }
 
 /* ---- jobs; the mutex is held ------------------------------------------------------------------------------ */

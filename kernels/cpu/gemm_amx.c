@@ -1,10 +1,12 @@
 /* GEMM with AMX tiles: TDPBF16PS on 16 x 16 sums, 32 of k at a time.
  *
  * Idea: gemm_bf16.h. Tile: 32 rows of b by 32 of a in four tile registers, two more for each operand, all loads of 1 KiB in
- * a row from panels in L1 and L2. In flight: while the tile unit sums one unit of k, the vector units scale the sums
- * of the unit before and add them to the totals.
+ * a row from panels in L1 and L2. In flight: while the tile unit sums one block, the vector units scale the sums of the block
+ * before and add them to the totals, and decode the panel of b that comes next.
  */
 #include "core/cpu.h"
+
+#define DOT_M 2 /* from 3 rows of a on, tiles are faster */
 #include "gemm_bf16.h"
 
 /* The tile instructions as functions, because the compilers' own do not say that they touch memory. */
@@ -70,7 +72,48 @@ static inline void multiply_2x1(const uint16_t *b0, const uint16_t *b1, const ui
                      : "memory");
 }
 
-/* sums: [b0, b1][a0, a1][16][16]. */
+/* One tile of a, in tmm6, by up to four of b: their sums are tmm0 to tmm3. */
+static inline void load_narrow_a(const uint16_t *a)
+{
+    __asm__ volatile("tileloadd (%[a], %[stride]), %%tmm6" : : [a] "r"(a), [stride] "r"((int64_t)64) : "memory");
+}
+
+static inline void multiply_1x1_0(const uint16_t *b)
+{
+    __asm__ volatile("tileloadd (%[b], %[stride]), %%tmm4\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm0"
+                     :
+                     : [b] "r"(b), [stride] "r"((int64_t)64)
+                     : "memory");
+}
+
+static inline void multiply_1x1_1(const uint16_t *b)
+{
+    __asm__ volatile("tileloadd (%[b], %[stride]), %%tmm5\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm5, %%tmm1"
+                     :
+                     : [b] "r"(b), [stride] "r"((int64_t)64)
+                     : "memory");
+}
+
+static inline void multiply_1x1_2(const uint16_t *b)
+{
+    __asm__ volatile("tileloadd (%[b], %[stride]), %%tmm7\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm7, %%tmm2"
+                     :
+                     : [b] "r"(b), [stride] "r"((int64_t)64)
+                     : "memory");
+}
+
+static inline void multiply_1x1_3(const uint16_t *b)
+{
+    __asm__ volatile("tileloadd (%[b], %[stride]), %%tmm4\n\t"
+                     "tdpbf16ps %%tmm6, %%tmm4, %%tmm3"
+                     :
+                     : [b] "r"(b), [stride] "r"((int64_t)64)
+                     : "memory");
+}
+
 static inline void store_sum_tiles(float *sums)
 {
     __asm__ volatile("tilestored %%tmm0, (%[sums], %[stride])\n\t"
@@ -82,57 +125,43 @@ static inline void store_sum_tiles(float *sums)
                      : "memory");
 }
 
-/* totals += sums * scales for rows [begin, end) of b. */
-static inline void add_rows(const struct block *x, int64_t unit, const float *sums, int64_t begin, int64_t end)
+/* One chunk of k of a block. */
+static inline void multiply_chunk(const struct block *x, int64_t chunk)
 {
-    const float *a_scales = x->a_scales + unit * x->a_scales_stride;
-    const __m512 a0 = _mm512_loadu_ps(a_scales);
-    const __m512 a1 = x->m_tiles == 2 ? _mm512_loadu_ps(a_scales + TILE) : a0;
-    for (int64_t r = begin; r < end; r++) {
-        const __m512 b = _mm512_set1_ps(x->b_scales[r * x->b_scales_stride + unit]);
-        const float *row = sums + r / TILE * 2 * TILE * TILE + r % TILE * TILE;
-        float *totals = x->totals + r * x->totals_stride;
-        _mm512_store_ps(totals, _mm512_fmadd_ps(_mm512_load_ps(row), _mm512_mul_ps(a0, b), _mm512_load_ps(totals)));
-        if (x->m_tiles == 2) {
-            row += TILE * TILE;
-            totals += TILE;
-            _mm512_store_ps(totals, _mm512_fmadd_ps(_mm512_load_ps(row), _mm512_mul_ps(a1, b), _mm512_load_ps(totals)));
+    const uint16_t *a = x->a + chunk * TILE_CODES;
+    const uint16_t *b = x->b + chunk * TILE_CODES;
+    if (x->is_narrow) {
+        load_narrow_a(a);
+        multiply_1x1_0(b);
+        if (x->b_tiles > 1) {
+            multiply_1x1_1(b + x->b_tile_stride);
         }
+        if (x->b_tiles > 2) {
+            multiply_1x1_2(b + 2 * x->b_tile_stride);
+        }
+        if (x->b_tiles > 3) {
+            multiply_1x1_3(b + 3 * x->b_tile_stride);
+        }
+    } else if (x->a_tiles == 2) {
+        multiply_2x2(b, b + x->b_tile_stride, a, a + x->a_tile_stride);
+    } else {
+        multiply_2x1(b, b + x->b_tile_stride, a);
     }
 }
 
-static void multiply(const struct block *x)
+static void multiply(const struct block *x, struct aside *aside)
 {
-    const uint16_t *b0 = x->b;
-    const uint16_t *b1 = x->b + x->b_tile_stride;
-    const uint16_t *a0 = x->a;
-    const uint16_t *a1 = x->a + x->a_tile_stride;
-    const int64_t units = ceil_div(x->chunks, x->unit_chunks);
-    for (int64_t unit = 0; unit < units; unit++) {
-        const int64_t chunks = min_i64(x->unit_chunks, x->chunks - unit * x->unit_chunks);
-        float *sums = x->scratch + unit % 2 * (SCRATCH_FLOATS / 2);
-        const float *sums_before = x->scratch + (unit + 1) % 2 * (SCRATCH_FLOATS / 2);
-        int64_t added = 0;
+    float *sums = x->sums;
+    for (int64_t begin = 0; begin < x->chunks; begin += x->unit_chunks) {
+        const int64_t end = min_i64(begin + x->unit_chunks, x->chunks);
         zero_sums();
-        for (int64_t chunk = 0; chunk < chunks; chunk++) {
-            if (x->m_tiles == 2) {
-                multiply_2x2(b0, b1, a0, a1);
-            } else {
-                multiply_2x1(b0, b1, a0);
-            }
-            b0 += TILE_CODES;
-            b1 += TILE_CODES;
-            a0 += TILE_CODES;
-            a1 += TILE_CODES;
-            if (unit > 0) {
-                const int64_t end = N_STEP * (chunk + 1) / chunks;
-                add_rows(x, unit - 1, sums_before, added, end);
-                added = end;
-            }
+        for (int64_t chunk = begin; chunk < end; chunk++) {
+            multiply_chunk(x, chunk);
+            do_aside(aside);
         }
         store_sum_tiles(sums);
+        sums += BLOCK_FLOATS;
     }
-    add_rows(x, units - 1, x->scratch + (units + 1) % 2 * (SCRATCH_FLOATS / 2), 0, N_STEP);
 }
 
 bool dg_gemm_amx_can_run(const struct dg_gemm_args *args)

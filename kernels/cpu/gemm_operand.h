@@ -64,7 +64,7 @@ static inline double exact_sum(const struct dg_gemm_args *args, int64_t i, int64
 
 enum row_kind {
     ROW_PLAIN,
-    ROW_NAN,  /* holds a NaN code that the kernel's decoder cannot represent: all its results are NaN */
+    ROW_NAN,  /* holds a NaN, which the kernel's decoder may not represent: all its results are NaN */
     ROW_EXACT /* leaves the limits */
 };
 
@@ -105,9 +105,18 @@ static inline bool scale_is_plain(const struct limits *limits, float scale)
     return magnitude == 0 || (magnitude >= limits->scale_min && magnitude <= limits->scale_max); /* false for NaN */
 }
 
+static inline uint32_t reach_of_scale(const struct limits *limits, float scale)
+{
+    if (scale_is_plain(limits, scale)) {
+        return 0;
+    }
+    return scale != scale ? REACH_NAN : REACH_EXACT;
+}
+
 static inline enum row_kind kind_of_reach(const struct limits *limits, uint32_t reach)
 {
-    if (reach == REACH_NAN) {
+    const uint32_t infinity = 0x7f800000u; /* beyond it are the bits of NaN */
+    if (reach > infinity && reach != REACH_EXACT) {
         return ROW_NAN;
     }
     if (reach == REACH_EXACT || (reach != 0 && (reach < limits->value_min || reach > limits->value_max))) {
@@ -148,7 +157,7 @@ static inline uint32_t fill_scales(const struct dg_gemm_scale *s, const struct l
         if (!is_known) {
             scale = scale_at(s, mn / s->gran_mn, block);
             is_known = true;
-            reach = scale_is_plain(limits, scale) ? reach : REACH_EXACT;
+            reach = larger_reach(reach, reach_of_scale(limits, scale));
         }
         out[x * out_stride] = scale;
         left -= step;
@@ -170,7 +179,7 @@ static inline int64_t code_bits(enum dg_gemm_type type)
     return 0;
 }
 
-/* Bytes of `count` codes that lie one after the other; count is even for FP4, or its last byte counts whole. */
+/* Bytes of `count` >= 0 codes that lie one after the other; count is even for FP4, or its last byte counts whole. */
 static inline int64_t code_bytes(enum dg_gemm_type type, int64_t count)
 {
     return (count * code_bits(type) + 7) / 8;

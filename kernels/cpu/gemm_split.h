@@ -1,7 +1,7 @@
 /* How the fast GEMM kernels share the work among threads.
  *
- * parallel_for runs one item per worker, and each worker takes pieces of the product from a counter until none is left, so a
- * slow or late thread costs no more than a piece. A worker has a slot of the workspace of its own. Every element of d belongs to
+ * parallel_for runs one item per worker, once per call: starting and joining threads costs as much as a small product. Each worker takes
+ * pieces of the product from a counter until none is left, so a slow or late thread costs no more than a piece. A worker has a slot of the workspace of its own. Every element of d belongs to
  * one piece and is summed in one order, so neither the number of threads nor the size of the pieces shows in the result.
  */
 #ifndef DG_CPU_GEMM_SPLIT_H
@@ -9,6 +9,7 @@
 
 #include "ops/exec.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -64,10 +65,36 @@ struct pieces {
     int64_t count;
 };
 
-static inline bool take_piece(struct pieces *pieces, int64_t *piece)
+/* The next piece, or pieces->count or more when there is none. */
+static inline int64_t take_piece(struct pieces *pieces)
 {
-    *piece = atomic_fetch_add_explicit(&pieces->next, 1, memory_order_relaxed);
-    return *piece < pieces->count;
+    return atomic_fetch_add_explicit(&pieces->next, 1, memory_order_relaxed);
+}
+
+/* Jobs that all have to be done before the pieces are begun. */
+struct jobs {
+    struct pieces untaken;
+    _Atomic int64_t done;
+};
+
+/* The next job, or jobs->untaken.count or more when there is none. */
+static inline int64_t take_job(struct jobs *jobs)
+{
+    return take_piece(&jobs->untaken);
+}
+
+static inline void finish_job(struct jobs *jobs)
+{
+    atomic_fetch_add_explicit(&jobs->done, 1, memory_order_release);
+}
+
+/* Waits for the jobs that other workers have taken. They are at work on them, so this ends however few threads there are: also when one
+ * thread is all workers in turn, which then finds every job done. */
+static inline void wait_for_jobs(struct jobs *jobs)
+{
+    while (atomic_load_explicit(&jobs->done, memory_order_acquire) < jobs->untaken.count) {
+        sched_yield();
+    }
 }
 
 static inline void run_workers(const struct dg_exec *exec, int64_t workers, void (*work)(void *arg, int64_t begin, int64_t end), void *arg)

@@ -14,7 +14,7 @@ struct dg_exec {
     int32_t num_threads; /* hint: how many tasks can run at once, at least 1 */
 
     /* CUDA: */
-    int32_t device_id;
+    int32_t device_id; /* current for this thread while a kernel's run function runs */
     int32_t num_sms; /* limit of set_num_sms(), 0: all */
     void *stream;    /* a cudaStream_t */
 

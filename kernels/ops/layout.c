@@ -87,7 +87,7 @@ static dg_status check_codes(const char *op, const struct dg_layout_backend *bac
     if (index < 0) {
         return DG_OK;
     }
-    const int64_t rows = (args->mn + args->gran_mn - 1) / args->gran_mn;
+    const int64_t rows = dg_ceil_div(args->mn, args->gran_mn);
     const int64_t g = index / args->k_blocks / rows;
     const int64_t i = index / args->k_blocks % rows;
     const int64_t q = index % args->k_blocks;
@@ -139,21 +139,29 @@ static dg_status pack(const char *op, dg_context *ctx, const struct dg_view *sf,
 
 /* ---- pack, k-grouped -------------------------------------------------------------------------------------- */
 
-/* The groups that grouped_layout says, in host memory: no size is negative, and sf has rows for all. Gives the rows of sf that they use. */
-static dg_status check_groups(const char *op, const struct dg_scale_pack_k_grouped_args *args, int64_t *rows)
+/* No group has a negative size, sf has rows for all of them, and so has the result. Gives the rows of sf that they use. */
+static dg_status check_groups(const char *op, const struct dg_scale_pack_k_grouped_args *args, int64_t *from_rows)
 {
     int64_t end = 0;
-    *rows = 0;
+    int64_t to_rows = 0;
+    *from_rows = 0;
     for (int64_t g = 0; g < args->groups; g++) {
         const int64_t size = dg_k_group_size(args, g, &end);
         if (size < 0) {
             return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: grouped_layout[%lld] gives group %lld the size %lld, expected >= 0", op,
                            (long long)g, (long long)g, (long long)size);
         }
-        *rows += (size + args->gran_k - 1) / args->gran_k;
-        if (*rows > args->from_rows) {
+        const int64_t blocks = dg_ceil_div(size, args->gran_k);
+        *from_rows += blocks;
+        to_rows += dg_ceil_div(blocks, 4);
+        if (*from_rows > args->from_rows) {
             return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: grouped_layout needs %lld rows of sf up to group %lld, but sf has %lld", op,
-                           (long long)*rows, (long long)g, (long long)args->from_rows);
+                           (long long)*from_rows, (long long)g, (long long)args->from_rows);
+        }
+        if (to_rows > args->to_rows) {
+            return dg_fail(DG_ERR_INVALID_ARGUMENT,
+                           "%s: grouped_layout needs %lld rows of the result up to group %lld, but with this ks_cpu it has %lld", op,
+                           (long long)to_rows, (long long)g, (long long)args->to_rows);
         }
     }
     return DG_OK;
@@ -199,7 +207,7 @@ dg_status dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor_impl(
         .to_rows = out->shape[0],
         .from = {sf->data, 0, sf->strides[1], sf->strides[0]},
         .to = {out->data, 0, out->strides[1], out->strides[0]},
-        .sizes = call->has_ks ? call->ks_cpu->data : NULL,
+        .sizes = call->use_psum_layout ? NULL : call->ks_cpu->data, /* ks_cpu may be left out only with psum */
         .layout = call->grouped_layout.data,
         .layout_stride = call->grouped_layout.strides[0],
         .is_psum = call->use_psum_layout,

@@ -48,8 +48,8 @@ struct dg_scale_pack_args {
  * is packed on its own into ceil(k_g / (4 * gran_k)) rows of to, [to_rows, mn]; rows of to beyond the last group are 0. stride_k is that of
  * rows, stride_mn that of columns; stride_group is not used.
  *
- * The sizes k_g are sizes[g], in host memory; where sizes == NULL, layout[g * layout_stride] in device memory is k_g, or with
- * is_psum the end of the group, which begins at the end of the one before rounded up to k_alignment. */
+ * layout, in memory of the device, has the sizes k_g; sizes has the same in host memory. With is_psum, layout has the end of each group
+ * instead, which begins at the end of the one before rounded up to k_alignment, and sizes is NULL. */
 struct dg_scale_pack_k_grouped_args {
     int64_t groups, mn;
     int64_t from_rows, to_rows;
@@ -62,19 +62,15 @@ struct dg_scale_pack_k_grouped_args {
     struct dg_exec exec;
 };
 
-/* Size k_g of group g of a k-grouped layout. Groups are asked in order; *end carries the end of the group before, 0 at first. */
+/* Size k_g of group g, on the host. Groups are asked in order; *end carries the end of the group before, 0 at first. */
 static inline int64_t dg_k_group_size(const struct dg_scale_pack_k_grouped_args *args, int64_t g, int64_t *end)
 {
-    if (args->sizes != NULL) {
+    if (!args->is_psum) {
         return args->sizes[g];
     }
-    const int64_t value = args->layout[g * args->layout_stride];
-    if (!args->is_psum) {
-        return value;
-    }
     const int64_t begin = (*end + args->k_alignment - 1) / args->k_alignment * args->k_alignment;
-    *end = value;
-    return value - begin;
+    *end = args->layout[g * args->layout_stride];
+    return *end - begin;
 }
 
 /* A row of the table: all kernels of the family for one backend. */
@@ -98,5 +94,10 @@ dg_kernel_result dg_scale_copy_ref(const struct dg_scale_copy_args *args);
 dg_kernel_result dg_scale_pack_ref(const struct dg_scale_pack_args *args);
 int64_t dg_scale_find_unpackable_ref(const struct dg_scale_pack_args *args);
 dg_kernel_result dg_scale_pack_k_grouped_ref(const struct dg_scale_pack_k_grouped_args *args);
+
+/* kernels/cuda/layout_sm80.cu. */
+dg_kernel_result dg_scale_copy_sm80(const struct dg_scale_copy_args *args);
+dg_kernel_result dg_scale_pack_sm80(const struct dg_scale_pack_args *args);
+dg_kernel_result dg_scale_pack_k_grouped_sm80(const struct dg_scale_pack_k_grouped_args *args);
 
 #endif

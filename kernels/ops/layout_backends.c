@@ -3,6 +3,9 @@
 #include "layout.h"
 
 const struct dg_layout_backend dg_layout_backends[] = {
+#ifdef DG_WITH_CUDA
+    {"sm80", DG_CUDA, dg_scale_copy_sm80, dg_scale_pack_sm80, NULL, dg_scale_pack_k_grouped_sm80},
+#endif
     {"ref", DG_CPU, dg_scale_copy_ref, dg_scale_pack_ref, dg_scale_find_unpackable_ref, dg_scale_pack_k_grouped_ref},
 };
 

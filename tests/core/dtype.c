@@ -140,6 +140,8 @@ static void check_edges(void)
     CHECK_INT(dg_f4e2m1_from_f32(5.0f), 6);
     CHECK_INT(dg_f4e2m1_from_f32(5.1f), 7);
     CHECK_INT(dg_f4e2m1_from_f32(-1e9f), 15);
+    CHECK_INT(dg_f4e2m1_from_f32(NAN), 7);
+    CHECK_INT(dg_f4e2m1_from_f32(-NAN), 7);
 
     CHECK_INT(dg_ue8m0_above_f32(1), 127);
     CHECK_INT(dg_ue8m0_above_f32(1.0000001f), 128);

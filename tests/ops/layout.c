@@ -224,7 +224,8 @@ static void check_k_grouped(bool has_ks, bool is_psum)
     /* groups of 5, 0, 1 and 8 blocks of 32, not all full; with psum they begin at multiples of 64 */
     enum { GROUPS = 4, MN = 70, ROWS = 14 };
     const int64_t blocks[GROUPS] = {5, 0, 1, 8};
-    int64_t sizes[GROUPS] = {150, 0, 32, 250};
+    const int64_t sizes[GROUPS] = {150, 0, 32, 250};
+    int64_t rounded[GROUPS] = {192, 0, 64, 256}; /* with psum, ks_cpu may be rounded up */
     int32_t layout[GROUPS];
     int64_t end = 0;
     for (int g = 0; g < GROUPS; g++) {
@@ -239,7 +240,7 @@ static void check_k_grouped(bool has_ks, bool is_psum)
     int64_t groups[1] = {GROUPS};
     const dg_tensor sf = f32_tensor(data, 2, shape, NULL);
     const dg_tensor grouped_layout = i32_tensor(layout, 1, groups);
-    const dg_ints ks = {sizes, GROUPS};
+    const dg_ints ks = {is_psum ? rounded : sizes, GROUPS};
     const dg_ints *ks_cpu = has_ks ? &ks : NULL;
     dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor_options options =
         DG_GET_K_GROUPED_MN_MAJOR_TMA_ALIGNED_PACKED_UE8M0_TENSOR_OPTIONS_INIT;
@@ -273,7 +274,7 @@ static void check_k_grouped(bool has_ks, bool is_psum)
     CHECK_INT(wrong, 0);
     CHECK_INT(touched_words(&out), out.spec.shape[0] * MN);
 
-    if (!has_ks) {
+    if (is_psum) {
         layout[3] += 32; /* one row of scales more than there are */
         CHECK(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, ks_cpu, 32, 64, &out.tensor,
                                                                         &options) == DG_ERR_INVALID_ARGUMENT);
@@ -282,13 +283,25 @@ static void check_k_grouped(bool has_ks, bool is_psum)
         CHECK(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, ks_cpu, 32, 64, &out.tensor,
                                                                         &options) == DG_ERR_INVALID_ARGUMENT);
         CHECK_CONTAINS(dg_last_error(), "grouped_layout[3] gives group 3 the size -");
+        layout[3] = (int32_t)end;
+        rounded[0] = 512; /* enough blocks, but all in one group: four words where the layout needs five */
+        rounded[2] = 0;
+        rounded[3] = 0;
+        CHECK_INT(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor_out(NULL, &sf, &grouped_layout, &ks, 32, 64, &out.spec, &options),
+                  DG_OK);
+        free(out.words);
+        result_begin(&out);
+        CHECK(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, &ks, 32, 64, &out.tensor, &options) ==
+              DG_ERR_INVALID_ARGUMENT);
+        CHECK_CONTAINS(dg_last_error(), "grouped_layout needs 5 rows of the result up to group 3, but with this ks_cpu it has 4");
+        CHECK_INT(touched_words(&out), 0);
+        free(out.words);
+        return;
     }
     data[13 * MN + 2] = 7;
-    CHECK(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, has_ks ? &ks : NULL, 32, 64, &out.tensor,
-                                                                    &options) == DG_ERR_INVALID_ARGUMENT);
-    if (has_ks) {
-        CHECK_CONTAINS(dg_last_error(), ": sf[13, 2] is 7, expected");
-    }
+    CHECK(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, ks_cpu, 32, 64, &out.tensor, &options) ==
+          DG_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(dg_last_error(), ": sf[13, 2] is 7, expected");
     free(out.words);
 }
 

@@ -88,281 +88,315 @@ struct misuse {
 #define WRONG_DTYPE DG_ERR_INVALID_DTYPE
 #define NO_KERNEL DG_ERR_NOT_SUPPORTED
 
+/* The contracts of the scales, which several texts quote. */
+#define SFA_CONTRACT "f32 [ceil(m / gran_mn_a), ceil(k / gran_k_a)] | i32 [ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]"
+#define SFB_CONTRACT "f32 [ceil(n / gran_mn_b), ceil(k / gran_k_b)] | i32 [ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]"
+
 /* ---- fp8_fp4_gemm_nt: a [4, 256], sfa [4, 2], b [6, 256], sfb [1, 2], d and c bf16 [4, 6] ----------------------- */
 
 static const struct misuse fp8_gemm_nt[] = {
     /* a tensor that is not there */
-    {{{A, IS_NULL, 1}}, INVALID, ""},
-    {{{SFA, IS_NULL, 1}}, INVALID, ""},
-    {{{B, IS_NULL, 1}}, INVALID, ""},
-    {{{SFB, IS_NULL, 1}}, INVALID, ""},
-    {{{D, IS_NULL, 1}}, INVALID, ""},
-    {{{A, DATA_IS_NULL, 1}}, INVALID, ""},
-    {{{SFB, DATA_IS_NULL, 1}}, INVALID, ""},
-    {{{D, DATA_IS_NULL, 1}}, INVALID, ""},
-    {{{C, DATA_IS_NULL, 1}}, INVALID, ""},
-    {{{B, SHAPE_IS_NULL, 1}}, INVALID, ""},
+    {{{A, IS_NULL, 1}}, INVALID, "a is NULL, expected f8e4m3 | f4e2m1 [m, k]"},
+    {{{SFA, IS_NULL, 1}}, INVALID, "sfa is NULL, expected " SFA_CONTRACT},
+    {{{B, IS_NULL, 1}}, INVALID, "b is NULL, expected f8e4m3 | f4e2m1 [n, k]"},
+    {{{SFB, IS_NULL, 1}}, INVALID, "sfb is NULL, expected " SFB_CONTRACT},
+    {{{D, IS_NULL, 1}}, INVALID, "d is NULL, expected bf16 | f32 [m, n] rows"},
+    {{{A, DATA_IS_NULL, 1}}, INVALID, "a has data NULL, expected memory for shape [4, 256]"},
+    {{{SFB, DATA_IS_NULL, 1}}, INVALID, "sfb has data NULL, expected memory for shape [1, 2]"},
+    {{{D, DATA_IS_NULL, 1}}, INVALID, "d has data NULL, expected memory for shape [4, 6]"},
+    {{{C, DATA_IS_NULL, 1}}, INVALID, "c has data NULL, expected memory for shape [4, 6]"},
+    {{{B, SHAPE_IS_NULL, 1}}, INVALID, "b has shape NULL, expected 2 sizes"},
     /* ranks and sizes */
-    {{{A, NDIM, -1}}, INVALID, ""},
-    {{{A, NDIM, 9}}, INVALID, ""},
-    {{{A, NDIM, 1}}, INVALID, ""},
-    {{{A, NDIM, 3}}, INVALID, ""},
-    {{{SFA, NDIM, 1}}, INVALID, ""},
-    {{{SFB, NDIM, 3}}, INVALID, ""},
-    {{{D, NDIM, 0}}, INVALID, ""},
-    {{{D, NDIM, 3}}, INVALID, ""},
-    {{{C, NDIM, 1}}, INVALID, ""},
-    {{{A, SIZE_0, -4}}, INVALID, ""},
-    {{{D, SIZE_1, INT64_MIN}}, INVALID, ""},
-    {{{B, SIZE_1, 128}}, INVALID, ""},
-    {{{B, SIZE_1, 0}}, INVALID, ""},
-    {{{A, SIZE_1, 255}}, INVALID, ""},
-    {{{B, SIZE_0, 5}}, INVALID, ""},
-    {{{D, SIZE_0, 3}}, INVALID, ""},
-    {{{D, SIZE_0, 6}, {D, SIZE_1, 4}, {D, STRIDES_IS_NULL, 1}}, INVALID, ""},
-    {{{C, SIZE_0, 3}}, INVALID, ""},
-    {{{SFA, SIZE_0, 3}}, INVALID, ""},
-    {{{SFA, SIZE_1, 1}}, INVALID, ""},
-    {{{SFA, SIZE_1, 3}}, INVALID, ""},
-    {{{SFB, SIZE_0, 6}}, INVALID, ""},
-    {{{SFB, SIZE_0, 2}, {SFB, SIZE_1, 1}}, INVALID, ""},
-    {{{A, SIZE_0, INT64_MAX}}, INVALID, ""},
-    {{{A, SIZE_0, INT64_MAX / 256}, {A, SIZE_1, INT64_MAX / 256}}, INVALID, ""},
+    {{{A, NDIM, -1}}, INVALID, "a has ndim = -1, expected 0 to 8"},
+    {{{A, NDIM, 9}}, INVALID, "a has ndim = 9, expected 0 to 8"},
+    {{{A, NDIM, 1}}, INVALID, "a has 1 dimensions, shape [4], expected f8e4m3 | f4e2m1 [m, k]"},
+    {{{A, NDIM, 3}}, INVALID, "a has 3 dimensions, shape [4, 256, 0], expected f8e4m3 | f4e2m1 [m, k]"},
+    {{{SFA, NDIM, 1}}, INVALID, "sfa has 1 dimensions, shape [4], expected " SFA_CONTRACT},
+    {{{SFB, NDIM, 3}}, INVALID, "sfb has 3 dimensions, shape [1, 2, 0], expected " SFB_CONTRACT},
+    {{{D, NDIM, 0}}, INVALID, "d has 0 dimensions, shape [], expected bf16 | f32 [m, n] rows"},
+    {{{D, NDIM, 3}}, INVALID, "d has 3 dimensions, shape [4, 6, 0], expected bf16 | f32 [m, n] rows"},
+    {{{C, NDIM, 1}}, INVALID, "c has 1 dimensions, shape [4], expected bf16 | f32 [m, n] rows"},
+    {{{A, SIZE_0, -4}}, INVALID, "a has shape [-4, 256], expected no negative size"},
+    {{{D, SIZE_1, INT64_MIN}}, INVALID, "d has shape [4, -9223372036854775808], expected no negative size"},
+    {{{B, SIZE_1, 128}}, INVALID, "b has k = 128, expected 256 to match a"},
+    {{{B, SIZE_1, 0}}, INVALID, "b has k = 0, expected 256 to match a"},
+    {{{A, SIZE_1, 255}}, INVALID, "b has k = 256, expected 255 to match a"},
+    {{{B, SIZE_0, 5}}, INVALID, "d has n = 6, expected 5 to match b"},
+    {{{D, SIZE_0, 3}}, INVALID, "d has m = 3, expected 4 to match a"},
+    {{{D, SIZE_0, 6}, {D, SIZE_1, 4}, {D, STRIDES_IS_NULL, 1}}, INVALID, "d has m = 6, expected 4 to match a"},
+    {{{C, SIZE_0, 3}}, INVALID, "c has shape [3, 6], expected [4, 6] to match d"},
+    {{{SFA, SIZE_0, 3}}, INVALID, "sfa has shape [3, 2], expected [4, 2] = [ceil(m / gran_mn_a), ceil(k / gran_k_a)]"},
+    {{{SFA, SIZE_1, 1}}, INVALID, "sfa has shape [4, 1], expected [4, 2] = [ceil(m / gran_mn_a), ceil(k / gran_k_a)]"},
+    {{{SFA, SIZE_1, 3}}, INVALID, "sfa has shape [4, 3], expected [4, 2] = [ceil(m / gran_mn_a), ceil(k / gran_k_a)]"},
+    {{{SFB, SIZE_0, 6}}, INVALID, "sfb has shape [6, 2], expected [1, 2] = [ceil(n / gran_mn_b), ceil(k / gran_k_b)]"},
+    {{{SFB, SIZE_0, 2}, {SFB, SIZE_1, 1}}, INVALID,
+     "sfb has shape [2, 1], expected [1, 2] = [ceil(n / gran_mn_b), ceil(k / gran_k_b)]"},
+    {{{A, SIZE_0, INT64_MAX}}, INVALID,
+     "a has shape [9223372036854775807, 256] and strides [256, 1], too large for 64-bit offsets"},
+    {{{A, SIZE_0, INT64_MAX / 256}, {A, SIZE_1, INT64_MAX / 256}}, INVALID,
+     "a has shape [36028797018963967, 36028797018963967] and strides [256, 1], too large for 64-bit offsets"},
     /* strides */
-    {{{A, STRIDE_0, INT64_MIN}}, INVALID, ""},
-    {{{B, STRIDE_0, INT64_MAX / 4}}, INVALID, ""},
-    {{{D, STRIDE_1, 2}}, INVALID, ""},
-    {{{D, STRIDE_0, 1}, {D, STRIDE_1, 4}}, INVALID, ""},
-    {{{D, STRIDE_0, 0}}, INVALID, ""},
-    {{{D, STRIDE_0, 5}}, INVALID, ""},
-    {{{D, STRIDE_0, -3}}, INVALID, ""},
+    {{{A, STRIDE_0, INT64_MIN}}, INVALID,
+     "a has shape [4, 256] and strides [-9223372036854775808, 1], too large for 64-bit offsets"},
+    {{{B, STRIDE_0, INT64_MAX / 4}}, INVALID,
+     "b has shape [6, 256] and strides [2305843009213693951, 1], too large for 64-bit offsets"},
+    {{{D, STRIDE_1, 2}}, INVALID, "d has strides [6, 2], expected stride 1 in the last dimension"},
+    {{{D, STRIDE_0, 1}, {D, STRIDE_1, 4}}, INVALID, "d has strides [1, 4], expected stride 1 in the last dimension"},
+    {{{D, STRIDE_0, 0}}, INVALID, "d has shape [4, 6] and strides [0, 1], expected elements that do not overlap"},
+    {{{D, STRIDE_0, 5}}, INVALID, "d has shape [4, 6] and strides [5, 1], expected elements that do not overlap"},
+    {{{D, STRIDE_0, -3}}, INVALID, "d has shape [4, 6] and strides [-3, 1], expected elements that do not overlap"},
     /* dtypes */
-    {{{A, DTYPE, BF16}}, WRONG_DTYPE, ""},
-    {{{A, DTYPE, F8E5M2}}, WRONG_DTYPE, ""},
-    {{{A, DTYPE, UNKNOWN}}, WRONG_DTYPE, ""},
-    {{{B, DTYPE, F32X2}}, WRONG_DTYPE, ""},
-    {{{SFA, DTYPE, F64}}, WRONG_DTYPE, ""},
-    {{{SFB, DTYPE, U8}}, WRONG_DTYPE, ""},
-    {{{D, DTYPE, F16}}, WRONG_DTYPE, ""},
-    {{{D, DTYPE, I32}}, WRONG_DTYPE, ""},
-    {{{C, DTYPE, F32}}, WRONG_DTYPE, ""},
-    {{{SFB, DTYPE, I32}}, INVALID, ""},
-    {{{SFA, DTYPE, I32}}, INVALID, ""},
-    {{{A, DTYPE, F4E2M1X2}}, INVALID, ""},
-    {{{A, DTYPE, U8}, {A, STRIDE_0, 512}, {A, STRIDE_1, 2}}, INVALID, ""},
+    {{{A, DTYPE, BF16}}, WRONG_DTYPE, "a has dtype bf16, expected f8e4m3 | f4e2m1 [m, k]"},
+    {{{A, DTYPE, F8E5M2}}, WRONG_DTYPE, "a has dtype f8e5m2, expected f8e4m3 | f4e2m1 [m, k]"},
+    {{{A, DTYPE, UNKNOWN}}, WRONG_DTYPE, "a has dtype {code 99, bits 8, lanes 1}, expected f8e4m3 | f4e2m1 [m, k]"},
+    {{{B, DTYPE, F32X2}}, WRONG_DTYPE, "b has dtype {code 2, bits 32, lanes 2}, expected f8e4m3 | f4e2m1 [n, k]"},
+    {{{SFA, DTYPE, F64}}, WRONG_DTYPE, "sfa has dtype f64, expected " SFA_CONTRACT},
+    {{{SFB, DTYPE, U8}}, WRONG_DTYPE, "sfb has dtype u8, expected " SFB_CONTRACT},
+    {{{D, DTYPE, F16}}, WRONG_DTYPE, "d has dtype f16, expected bf16 | f32 [m, n] rows"},
+    {{{D, DTYPE, I32}}, WRONG_DTYPE, "d has dtype i32, expected bf16 | f32 [m, n] rows"},
+    {{{C, DTYPE, F32}}, WRONG_DTYPE, "c has dtype f32, expected bf16 to match d"},
+    {{{SFB, DTYPE, I32}}, INVALID, "sfb has shape [1, 2], expected [6, 1] = [ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]"},
+    {{{SFA, DTYPE, I32}}, INVALID, "sfa has shape [4, 2], expected [4, 1] = [ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]"},
+    {{{A, DTYPE, F4E2M1X2}}, INVALID, "b has k = 256, expected 512 to match a"},
+    {{{A, DTYPE, U8}, {A, STRIDE_0, 512}, {A, STRIDE_1, 2}}, INVALID,
+     "a has strides [512, 2], expected 1 along the dimension that holds the pairs of f4e2m1"},
     /* devices and addresses */
-    {{{A, DEVICE_TYPE, 7}}, INVALID, ""},
-    {{{D, DEVICE_TYPE, 0}}, INVALID, ""},
-    {{{SFA, BYTE_OFFSET, 2}}, INVALID, ""},
-    {{{D, BYTE_OFFSET, 1}}, INVALID, ""},
+    {{{A, DEVICE_TYPE, 7}}, INVALID, "a is on a device of type 7, expected the CPU or a CUDA device"},
+    {{{D, DEVICE_TYPE, 0}}, INVALID, "d is on a device of type 0, expected the CPU or a CUDA device"},
+    {{{SFA, BYTE_OFFSET, 2}}, INVALID, "sfa has data at <address> + 2, expected an address that is a multiple of 4"},
+    {{{D, BYTE_OFFSET, 1}}, INVALID, "d has data at <address> + 1, expected an address that is a multiple of 2"},
     /* memory that is written and used otherwise */
-    {{{D, MEMORY_OF, A}}, INVALID, ""},
-    {{{D, MEMORY_OF, SFA}}, INVALID, ""},
-    {{{D, MEMORY_OF, B}, {D, BYTE_OFFSET, 1488}}, INVALID, ""},
-    {{{C, MEMORY_OF, D}, {C, BYTE_OFFSET, 2}}, INVALID, ""},
-    {{{C, MEMORY_OF, D}, {C, STRIDE_0, 1}, {C, STRIDE_1, 4}}, INVALID, ""},
+    {{{D, MEMORY_OF, A}}, INVALID, "d overlaps a, expected separate memory"},
+    {{{D, MEMORY_OF, SFA}}, INVALID, "d overlaps sfa, expected separate memory"},
+    {{{D, MEMORY_OF, B}, {D, BYTE_OFFSET, 1488}}, INVALID, "d overlaps b, expected separate memory"},
+    {{{C, MEMORY_OF, D}, {C, BYTE_OFFSET, 2}}, INVALID, "d overlaps c, expected separate memory or exactly the same tensor"},
+    {{{C, MEMORY_OF, D}, {C, STRIDE_0, 1}, {C, STRIDE_1, 4}}, INVALID,
+     "d overlaps c, expected separate memory or exactly the same tensor"},
     /* recipes */
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_0, 0}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_1, -128}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, 0}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, INT64_MAX}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_1, 1}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, 32}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE_A, 1}, {ARG, RECIPE_A_1, 0}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE_A, 1}, {ARG, RECIPE_A_0, 2}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE_B, 1}, {ARG, RECIPE_B_0, 4}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE_B, 1}, {ARG, RECIPE_B_1, -1}}, INVALID, ""},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_0, 0}}, INVALID, "recipe[0] is 0, expected 1 .. 1073741824"},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_1, -128}}, INVALID, "recipe[1] is -128, expected 1 .. 1073741824"},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, 0}}, INVALID, "recipe[2] is 0, expected 1 .. 1073741824"},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, INT64_MAX}}, INVALID, "recipe[2] is 9223372036854775807, expected 1 .. 1073741824"},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_1, 1}}, INVALID,
+     "sfb has shape [1, 2], expected [6, 2] = [ceil(n / gran_mn_b), ceil(k / gran_k_b)]"},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, 32}}, INVALID,
+     "sfa has shape [4, 2], expected [4, 8] = [ceil(m / gran_mn_a), ceil(k / gran_k_a)]"},
+    {{{ARG, HAS_RECIPE_A, 1}, {ARG, RECIPE_A_1, 0}}, INVALID, "recipe_a[1] is 0, expected 1 .. 1073741824"},
+    {{{ARG, HAS_RECIPE_A, 1}, {ARG, RECIPE_A_0, 2}}, INVALID,
+     "sfa has shape [4, 2], expected [2, 2] = [ceil(m / gran_mn_a), ceil(k / gran_k_a)]"},
+    {{{ARG, HAS_RECIPE_B, 1}, {ARG, RECIPE_B_0, 4}}, INVALID,
+     "sfb has shape [1, 2], expected [2, 2] = [ceil(n / gran_mn_b), ceil(k / gran_k_b)]"},
+    {{{ARG, HAS_RECIPE_B, 1}, {ARG, RECIPE_B_1, -1}}, INVALID, "recipe_b[1] is -1, expected 1 .. 1073741824"},
     /* options */
-    {{{ARG, STRUCT_SIZE, 1}}, INVALID, ""},
-    {{{ARG, STRUCT_SIZE, -8}}, INVALID, ""},
+    {{{ARG, STRUCT_SIZE, 8}}, INVALID,
+     "options->struct_size is 121, expected at most 120 as DG_FP8_FP4_GEMM_NT_OPTIONS_INIT sets it"},
+    {{{ARG, STRUCT_SIZE, -113}}, INVALID,
+     "options->struct_size is 0, expected at most 120 as DG_FP8_FP4_GEMM_NT_OPTIONS_INIT sets it"},
 };
 
 /* Tensors on another device than the first one; what is said first depends on whether the library could use that device. */
 static const struct misuse other_device[] = {
-    {{{SFA, DEVICE_TYPE, DG_CUDA}}, INVALID, ""},
-    {{{D, DEVICE_TYPE, DG_CUDA}, {D, DEVICE_ID, 1}}, INVALID, ""},
+    {{{SFA, DEVICE_TYPE, DG_CUDA}}, INVALID, "sfa is on cuda:0, expected the CPU to match a"},
+    {{{D, DEVICE_TYPE, DG_CUDA}, {D, DEVICE_ID, 1}}, INVALID, "d is on cuda:1, expected the CPU to match a"},
 };
 
 static const struct misuse other_device_without_cuda[] = {
-    {{{SFA, DEVICE_TYPE, DG_CUDA}}, NO_KERNEL, ""},
-    {{{D, DEVICE_TYPE, DG_CUDA}, {D, DEVICE_ID, 1}}, NO_KERNEL, ""},
+    {{{SFA, DEVICE_TYPE, DG_CUDA}}, NO_KERNEL, "sfa is on cuda:0, but this library was built without CUDA"},
+    {{{D, DEVICE_TYPE, DG_CUDA}, {D, DEVICE_ID, 1}}, NO_KERNEL, "d is on cuda:1, but this library was built without CUDA"},
 };
 
 /* ---- the transposed layouts: the operands that are transposed are [256, 4] and [256, 6], their scales [2, 4] and [2, 1] --- */
 
 static const struct misuse fp8_gemm_nn[] = {
-    {{{B, SIZE_0, 128}}, INVALID, ""},
-    {{{SFB, SIZE_0, 1}, {SFB, SIZE_1, 2}}, INVALID, ""},
-    {{{D, SIZE_1, 5}}, INVALID, ""},
+    {{{B, SIZE_0, 128}}, INVALID, "b has k = 128, expected 256 to match a"},
+    {{{SFB, SIZE_0, 1}, {SFB, SIZE_1, 2}}, INVALID,
+     "sfb has shape [1, 2], expected [2, 1] = [ceil(k / gran_k_b), ceil(n / gran_mn_b)]"},
+    {{{D, SIZE_1, 5}}, INVALID, "d has n = 5, expected 6 to match b"},
 };
 
 static const struct misuse fp8_gemm_tn[] = {
-    {{{A, SIZE_0, 128}}, INVALID, ""},
-    {{{SFA, SIZE_0, 4}, {SFA, SIZE_1, 2}}, INVALID, ""},
-    {{{B, NDIM, 1}}, INVALID, ""},
+    {{{A, SIZE_0, 128}}, INVALID, "b has k = 256, expected 128 to match a"},
+    {{{SFA, SIZE_0, 4}, {SFA, SIZE_1, 2}}, INVALID,
+     "sfa has shape [4, 2], expected [2, 4] = [ceil(k / gran_k_a), ceil(m / gran_mn_a)]"},
+    {{{B, NDIM, 1}}, INVALID, "b has 1 dimensions, shape [256], expected f8e4m3 | f4e2m1 [k, n]"},
 };
 
 static const struct misuse fp8_gemm_tt[] = {
-    {{{SFA, SIZE_1, 3}}, INVALID, ""},
-    {{{B, SIZE_1, 255}}, INVALID, ""},
+    {{{SFA, SIZE_1, 3}}, INVALID, "sfa has shape [2, 3], expected [2, 4] = [ceil(k / gran_k_a), ceil(m / gran_mn_a)]"},
+    {{{B, SIZE_1, 255}}, INVALID, "b has k = 255, expected 256 to match a"},
 };
 
 /* ---- bf16_gemm_nt: a [4, 256], b [6, 256], d and c f32 [4, 6] ------------------------------------------------------- */
 
 static const struct misuse bf16_gemm_nt[] = {
-    {{{A, IS_NULL, 1}}, INVALID, ""},
-    {{{D, IS_NULL, 1}}, INVALID, ""},
-    {{{A, NDIM, 1}}, INVALID, ""},
-    {{{B, SIZE_1, 192}}, INVALID, ""},
-    {{{D, SIZE_1, 7}}, INVALID, ""},
-    {{{A, DTYPE, F32}}, WRONG_DTYPE, ""},
-    {{{B, DTYPE, F16}}, WRONG_DTYPE, ""},
-    {{{D, DTYPE, F64}}, WRONG_DTYPE, ""},
-    {{{C, DTYPE, BF16}}, WRONG_DTYPE, ""},
-    {{{D, STRIDE_1, -1}}, INVALID, ""},
-    {{{D, MEMORY_OF, B}}, INVALID, ""},
-    {{{C, MEMORY_OF, D}, {C, BYTE_OFFSET, 4}}, INVALID, ""},
-    {{{A, BYTE_OFFSET, 1}}, INVALID, ""},
-    {{{ARG, STRUCT_SIZE, -4}}, INVALID, ""},
+    {{{A, IS_NULL, 1}}, INVALID, "a is NULL, expected bf16 [m, k]"},
+    {{{D, IS_NULL, 1}}, INVALID, "d is NULL, expected bf16 | f32 [m, n] rows"},
+    {{{A, NDIM, 1}}, INVALID, "a has 1 dimensions, shape [4], expected bf16 [m, k]"},
+    {{{B, SIZE_1, 192}}, INVALID, "b has k = 192, expected 256 to match a"},
+    {{{D, SIZE_1, 7}}, INVALID, "d has n = 7, expected 6 to match b"},
+    {{{A, DTYPE, F32}}, WRONG_DTYPE, "a has dtype f32, expected bf16 [m, k]"},
+    {{{B, DTYPE, F16}}, WRONG_DTYPE, "b has dtype f16, expected bf16 [n, k]"},
+    {{{D, DTYPE, F64}}, WRONG_DTYPE, "d has dtype f64, expected bf16 | f32 [m, n] rows"},
+    {{{C, DTYPE, BF16}}, WRONG_DTYPE, "c has dtype bf16, expected f32 to match d"},
+    {{{D, STRIDE_1, -1}}, INVALID, "d has strides [6, -1], expected stride 1 in the last dimension"},
+    {{{D, MEMORY_OF, B}}, INVALID, "d overlaps b, expected separate memory"},
+    {{{C, MEMORY_OF, D}, {C, BYTE_OFFSET, 4}}, INVALID, "d overlaps c, expected separate memory or exactly the same tensor"},
+    {{{A, BYTE_OFFSET, 1}}, INVALID, "a has data at <address> + 1, expected an address that is a multiple of 2"},
+    {{{ARG, STRUCT_SIZE, -32}}, INVALID, "options->struct_size is 0, expected at most 32 as DG_BF16_GEMM_NT_OPTIONS_INIT sets it"},
 };
 
 static const struct misuse bf16_gemm_nn[] = {
-    {{{B, SIZE_0, 255}}, INVALID, ""},
+    {{{B, SIZE_0, 255}}, INVALID, "b has k = 255, expected 256 to match a"},
 };
 
 static const struct misuse bf16_gemm_tn[] = {
-    {{{A, SIZE_0, 255}}, INVALID, ""},
+    {{{A, SIZE_0, 255}}, INVALID, "b has k = 256, expected 255 to match a"},
 };
 
 static const struct misuse bf16_gemm_tt[] = {
-    {{{D, SIZE_0, 5}}, INVALID, ""},
+    {{{D, SIZE_0, 5}}, INVALID, "d has m = 5, expected 4 to match a"},
 };
 
 /* ---- fp8_gemm_nt_skip_head_mid: the operands of fp8_gemm_nt, heads of 2 + 1 columns, gaps of 1: d [4, 8] ------------- */
 
 static const struct misuse fp8_gemm_nt_skip_head_mid[] = {
-    {{{A, DTYPE, F4E2M1X2}}, WRONG_DTYPE, ""},
-    {{{D, SIZE_1, 6}}, INVALID, ""},
-    {{{ARG, MID, 2}}, INVALID, ""},
-    {{{ARG, LEFT, -1}}, INVALID, ""},
-    {{{ARG, MID, -1}}, INVALID, ""},
-    {{{ARG, RIGHT, INT64_MAX}}, INVALID, ""},
-    {{{ARG, LEFT, 0}, {ARG, RIGHT, 0}}, INVALID, ""},
-    {{{ARG, LEFT, 4}}, INVALID, ""},
-    {{{D, MEMORY_OF, A}}, INVALID, ""},
-    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, 0}}, INVALID, ""},
+    {{{A, DTYPE, F4E2M1X2}}, WRONG_DTYPE, "a has dtype f4e2m1, expected f8e4m3 [m, k]"},
+    {{{D, SIZE_1, 6}}, INVALID, "d has shape [4, 6], expected [4, 8] = [m, n + n // head * head_splits[1]]"},
+    {{{ARG, MID, 2}}, INVALID, "d has shape [4, 8], expected [4, 10] = [m, n + n // head * head_splits[1]]"},
+    {{{ARG, LEFT, -1}}, INVALID, "head_splits[0] is -1, expected 0 .. 1048576"},
+    {{{ARG, MID, -1}}, INVALID, "head_splits[1] is -1, expected 0 .. 1048576"},
+    {{{ARG, RIGHT, INT64_MAX}}, INVALID, "head_splits[2] is 9223372036854775807, expected 0 .. 1048576"},
+    {{{ARG, LEFT, 0}, {ARG, RIGHT, 0}}, INVALID, "head_splits needs left + right >= 1, got head_splits[0] = 0, head_splits[2] = 0"},
+    {{{ARG, LEFT, 4}}, INVALID, "n must be a multiple of left + right of head_splits, got n = 6, head = 5"},
+    {{{D, MEMORY_OF, A}}, INVALID, "d overlaps a, expected separate memory"},
+    {{{ARG, HAS_RECIPE, 1}, {ARG, RECIPE_2, 0}}, INVALID, "recipe[2] is 0, expected 1 .. 1073741824"},
 };
 
 /* ---- scale layouts ------------------------------------------------------------------------------------------------- */
 
 /* sf f32 [5, 3], out f32 [5, 3] with strides [1, 8] */
 static const struct misuse mn_major[] = {
-    {{{SF, IS_NULL, 1}}, INVALID, ""},
-    {{{SF, NDIM, 1}}, INVALID, ""},
-    {{{SF, DTYPE, I32}}, WRONG_DTYPE, ""},
-    {{{SF, SIZE_1, -3}}, INVALID, ""},
-    {{{OUT, IS_NULL, 1}}, INVALID, ""},
-    {{{OUT, DTYPE, I32}}, WRONG_DTYPE, ""},
-    {{{OUT, SIZE_0, 4}}, INVALID, ""},
-    {{{OUT, STRIDE_0, 3}, {OUT, STRIDE_1, 1}}, INVALID, ""},
-    {{{OUT, STRIDE_1, 5}}, INVALID, ""},
-    {{{OUT, MEMORY_OF, SF}}, INVALID, ""},
-    {{{OUT, DATA_IS_NULL, 1}}, INVALID, ""},
+    {{{SF, IS_NULL, 1}}, INVALID, "sf is NULL, expected f32 [mn, sf_k] | f32 [groups, mn, sf_k]"},
+    {{{SF, NDIM, 1}}, INVALID, "sf has 1 dimensions, shape [5], expected f32 [mn, sf_k] | f32 [groups, mn, sf_k]"},
+    {{{SF, DTYPE, I32}}, WRONG_DTYPE, "sf has dtype i32, expected f32 [mn, sf_k] | f32 [groups, mn, sf_k]"},
+    {{{SF, SIZE_1, -3}}, INVALID, "sf has shape [5, -3], expected no negative size"},
+    {{{OUT, IS_NULL, 1}}, INVALID, "out is NULL, expected f32 [5, 3], as dg_get_mn_major_tma_aligned_tensor_out() says"},
+    {{{OUT, DTYPE, I32}}, WRONG_DTYPE, "out has dtype i32, expected f32, as dg_get_mn_major_tma_aligned_tensor_out() says"},
+    {{{OUT, SIZE_0, 4}}, INVALID, "out has shape [4, 3], expected [5, 3], as dg_get_mn_major_tma_aligned_tensor_out() says"},
+    {{{OUT, STRIDE_0, 3}, {OUT, STRIDE_1, 1}}, INVALID,
+     "out has strides [3, 1], expected [1, 8], as dg_get_mn_major_tma_aligned_tensor_out() says"},
+    {{{OUT, STRIDE_1, 5}}, INVALID, "out has strides [1, 5], expected [1, 8], as dg_get_mn_major_tma_aligned_tensor_out() says"},
+    {{{OUT, MEMORY_OF, SF}}, INVALID, "out overlaps sf, expected separate memory"},
+    {{{OUT, DATA_IS_NULL, 1}}, INVALID, "out has data NULL, expected memory for shape [5, 3]"},
 };
 
 /* sf f32 [5, 6], psum_layout int32 [2] (absent), out int32 [5, 2] with strides [1, 8] */
 static const struct misuse packed[] = {
-    {{{SF, NDIM, 0}}, INVALID, ""},
-    {{{SF, DTYPE, BF16}}, WRONG_DTYPE, ""},
-    {{{PSUM_LAYOUT, IS_NULL, 0}, {PSUM_LAYOUT, DTYPE, I64}}, WRONG_DTYPE, ""},
-    {{{PSUM_LAYOUT, IS_NULL, 0}, {PSUM_LAYOUT, NDIM, 2}}, INVALID, ""},
-    {{{PSUM_LAYOUT, IS_NULL, 0}, {SF, NDIM, 3}, {OUT, NDIM, 3}}, INVALID, ""},
-    {{{OUT, SIZE_1, 6}}, INVALID, ""},
-    {{{OUT, DTYPE, F32}}, WRONG_DTYPE, ""},
+    {{{SF, NDIM, 0}}, INVALID, "sf has 0 dimensions, shape [], expected f32 [mn, sf_k] | f32 [groups, mn, sf_k]"},
+    {{{SF, DTYPE, BF16}}, WRONG_DTYPE, "sf has dtype bf16, expected f32 [mn, sf_k] | f32 [groups, mn, sf_k]"},
+    {{{PSUM_LAYOUT, IS_NULL, 0}, {PSUM_LAYOUT, DTYPE, I64}}, WRONG_DTYPE,
+     "psum_layout has dtype i64, expected i32 [dim(psum_layout, 0)]"},
+    {{{PSUM_LAYOUT, IS_NULL, 0}, {PSUM_LAYOUT, NDIM, 2}}, INVALID,
+     "psum_layout has 2 dimensions, shape [2, 0], expected i32 [dim(psum_layout, 0)]"},
+    {{{PSUM_LAYOUT, IS_NULL, 0}, {SF, NDIM, 3}, {OUT, NDIM, 3}}, INVALID,
+     "psum_layout needs sf of two dimensions, got given(psum_layout) = true, rank(sf) = 3"},
+    {{{OUT, SIZE_1, 6}}, INVALID,
+     "out has shape [5, 6], expected [5, 2], as dg_get_mn_major_tma_aligned_packed_ue8m0_tensor_out() says"},
+    {{{OUT, DTYPE, F32}}, WRONG_DTYPE,
+     "out has dtype f32, expected i32, as dg_get_mn_major_tma_aligned_packed_ue8m0_tensor_out() says"},
 };
 
 /* sf f32 [5, 8], grouped_layout int32 [2], ks [64, 96], gran_k 32, out int32 [2, 8] */
 static const struct misuse k_grouped_packed[] = {
-    {{{SF, SIZE_0, 4}}, INVALID, ""},
-    {{{GROUPED_LAYOUT, IS_NULL, 1}}, INVALID, ""},
-    {{{GROUPED_LAYOUT, NDIM, 2}}, INVALID, ""},
-    {{{GROUPED_LAYOUT, DTYPE, F32}}, WRONG_DTYPE, ""},
-    {{{GROUPED_LAYOUT, SIZE_0, 3}}, INVALID, ""},
-    {{{ARG, HAS_KS, 0}}, INVALID, ""},
-    {{{ARG, KS_LENGTH, 0}}, INVALID, ""},
-    {{{ARG, KS_LENGTH, 1}}, INVALID, ""},
-    {{{ARG, KS_IS_NULL, 1}}, INVALID, ""},
-    {{{ARG, KS_0, -64}}, INVALID, ""},
-    {{{ARG, KS_1, INT64_MAX}}, INVALID, ""},
-    {{{ARG, KS_1, 160}}, INVALID, ""},
-    {{{ARG, GRAN_K, 0}}, INVALID, ""},
-    {{{ARG, GRAN_K, 64}}, INVALID, ""},
-    {{{ARG, K_ALIGNMENT, 0}}, INVALID, ""},
-    {{{OUT, SIZE_0, 3}}, INVALID, ""},
+    {{{SF, SIZE_0, 4}}, INVALID,
+     "sf needs ceil(k_g / gran_k) rows for each group of ks_cpu, got has_ks = 1, sum_ceil(ks_cpu / gran_k) = 5, sf_k = 4, use_psum_layout = false"},
+    {{{GROUPED_LAYOUT, IS_NULL, 1}}, INVALID, "grouped_layout is NULL, expected i32 [groups]"},
+    {{{GROUPED_LAYOUT, NDIM, 2}}, INVALID, "grouped_layout has 2 dimensions, shape [2, 0], expected i32 [groups]"},
+    {{{GROUPED_LAYOUT, DTYPE, F32}}, WRONG_DTYPE, "grouped_layout has dtype f32, expected i32 [groups]"},
+    {{{GROUPED_LAYOUT, SIZE_0, 3}}, INVALID, "ks_cpu needs one entry per group, got has_ks = 1, len(ks_cpu) = 2, groups = 3"},
+    {{{ARG, HAS_KS, 0}}, INVALID,
+     "ks_cpu may be absent or empty only with use_psum_layout, got has_ks = 0, use_psum_layout = false"},
+    {{{ARG, KS_LENGTH, 0}}, INVALID,
+     "ks_cpu may be absent or empty only with use_psum_layout, got has_ks = 0, use_psum_layout = false"},
+    {{{ARG, KS_LENGTH, 1}}, INVALID, "ks_cpu needs one entry per group, got has_ks = 1, len(ks_cpu) = 1, groups = 2"},
+    {{{ARG, KS_IS_NULL, 1}}, INVALID, "ks_cpu is NULL"},
+    {{{ARG, KS_0, -64}}, INVALID, "ks_cpu[0] is -64, expected 0 .. 1099511627776"},
+    {{{ARG, KS_1, INT64_MAX}}, INVALID, "ks_cpu[1] is 9223372036854775807, expected 0 .. 1099511627776"},
+    {{{ARG, KS_1, 160}}, INVALID,
+     "sf needs ceil(k_g / gran_k) rows for each group of ks_cpu, got has_ks = 1, sum_ceil(ks_cpu / gran_k) = 7, sf_k = 5, use_psum_layout = false"},
+    {{{ARG, GRAN_K, 0}}, INVALID, "gran_k is 0, expected 32 or 128"},
+    {{{ARG, GRAN_K, 64}}, INVALID, "gran_k is 64, expected 32 or 128"},
+    {{{ARG, K_ALIGNMENT, 0}}, INVALID, "k_alignment is 0, expected 1 .. 1048576"},
+    {{{OUT, SIZE_0, 3}}, INVALID,
+     "out has shape [3, 8], expected [2, 8], as dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor_out() says"},
 };
 
 /* sf f32 [5, 3], mn 5, k 384, recipe (1, 128), out f32 [5, 3] with strides [1, 8] */
 static const struct misuse transform[] = {
-    {{{ARG, MN, -5}}, INVALID, ""},
-    {{{ARG, MN, INT64_MAX}}, INVALID, ""},
-    {{{ARG, MN, 6}}, INVALID, ""},
-    {{{ARG, K, 256}}, INVALID, ""},
-    {{{ARG, RECIPE_LENGTH, 0}}, INVALID, ""},
-    {{{ARG, RECIPE_LENGTH, 1}}, INVALID, ""},
-    {{{ARG, RECIPE_LENGTH, 3}}, INVALID, ""},
-    {{{ARG, RECIPE_LENGTH, 3}, {ARG, RECIPE_2, 128}}, INVALID, ""},
-    {{{ARG, RECIPE_IS_NULL, 1}}, INVALID, ""},
-    {{{ARG, RECIPE_0, 0}}, INVALID, ""},
-    {{{ARG, RECIPE_1, -1}}, INVALID, ""},
-    {{{ARG, RECIPE_1, 32}}, INVALID, ""},
-    {{{ARG, HAS_NUM_GROUPS, 1}}, INVALID, ""},
-    {{{ARG, HAS_NUM_GROUPS, 1}, {ARG, NUM_GROUPS, -1}}, INVALID, ""},
-    {{{SF, DTYPE, U8}}, WRONG_DTYPE, ""},
-    {{{SF, DTYPE, I32}}, INVALID, ""},
-    {{{OUT, STRIDE_1, 5}}, INVALID, ""},
+    {{{ARG, MN, -5}}, INVALID, "mn is -5, expected 0 .. 2147483647"},
+    {{{ARG, MN, INT64_MAX}}, INVALID, "mn is 9223372036854775807, expected 0 .. 2147483647"},
+    {{{ARG, MN, 6}}, INVALID, "sf has shape [5, 3], expected [6, 3] = [ceil(mn / gran_mn), ceil(k / gran_k)]"},
+    {{{ARG, K, 256}}, INVALID, "sf has shape [5, 3], expected [5, 2] = [ceil(mn / gran_mn), ceil(k / gran_k)]"},
+    {{{ARG, RECIPE_LENGTH, 0}}, INVALID, "recipe has length 0, expected 2 or 3"},
+    {{{ARG, RECIPE_LENGTH, 1}}, INVALID, "recipe has length 1, expected 2 or 3"},
+    {{{ARG, RECIPE_LENGTH, 3}}, INVALID, "recipe[2] is 0, expected 1 .. 1073741824"},
+    {{{ARG, RECIPE_LENGTH, 3}, {ARG, RECIPE_2, 128}}, INVALID,
+     "a recipe of three needs is_sfa, got len(recipe) = 3, given(is_sfa) = false"},
+    {{{ARG, RECIPE_IS_NULL, 1}}, INVALID, "recipe is NULL"},
+    {{{ARG, RECIPE_0, 0}}, INVALID, "recipe[0] is 0, expected 1 .. 1073741824"},
+    {{{ARG, RECIPE_1, -1}}, INVALID, "recipe[1] is -1, expected 1 .. 1073741824"},
+    {{{ARG, RECIPE_1, 32}}, INVALID, "sf has shape [5, 3], expected [5, 12] = [ceil(mn / gran_mn), ceil(k / gran_k)]"},
+    {{{ARG, HAS_NUM_GROUPS, 1}}, INVALID,
+     "sf has 2 dimensions, shape [5, 3], expected f32 [groups, ceil(mn / gran_mn), ceil(k / gran_k)] when given(num_groups) | "
+     "i32 [groups, ceil(mn / gran_mn), ceil(k / (gran_k * 4))] when given(num_groups)"},
+    {{{ARG, HAS_NUM_GROUPS, 1}, {ARG, NUM_GROUPS, -1}}, INVALID, "num_groups is -1, expected >= 0"},
+    {{{SF, DTYPE, U8}}, WRONG_DTYPE,
+     "sf has dtype u8, expected f32 [ceil(mn / gran_mn), ceil(k / gran_k)] when not given(num_groups) | "
+     "i32 [ceil(mn / gran_mn), ceil(k / (gran_k * 4))] when not given(num_groups)"},
+    {{{SF, DTYPE, I32}}, INVALID, "sf has shape [5, 3], expected [5, 1] = [ceil(mn / gran_mn), ceil(k / (gran_k * 4))]"},
+    {{{OUT, STRIDE_1, 5}}, INVALID, "out has strides [1, 5], expected [1, 8], as dg_transform_sf_into_required_layout_out() says"},
 };
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------- */
 
 static const struct misuse tma_aligned_size[] = {
-    {{{ARG, VALUE_0, -1}}, INVALID, ""},
-    {{{ARG, VALUE_0, INT64_MAX}}, INVALID, ""},
-    {{{ARG, VALUE_1, 3}}, INVALID, ""},
-    {{{ARG, VALUE_1, 0}}, INVALID, ""},
-    {{{ARG, VALUE_1, 32}}, INVALID, ""},
-    {{{ARG, RESULT_IS_NULL, 1}}, INVALID, ""},
+    {{{ARG, VALUE_0, -1}}, INVALID, "x is -1, expected 0 .. 4611686018427387904"},
+    {{{ARG, VALUE_0, INT64_MAX}}, INVALID, "x is 9223372036854775807, expected 0 .. 4611686018427387904"},
+    {{{ARG, VALUE_1, 3}}, INVALID, "element_size is 3, expected 1, 2, 4, 8 or 16"},
+    {{{ARG, VALUE_1, 0}}, INVALID, "element_size is 0, expected 1, 2, 4, 8 or 16"},
+    {{{ARG, VALUE_1, 32}}, INVALID, "element_size is 32, expected 1, 2, 4, 8 or 16"},
+    {{{ARG, RESULT_IS_NULL, 1}}, INVALID, "aligned is NULL"},
 };
 
 static const struct misuse num_sms[] = {
-    {{{ARG, VALUE_0, 0}}, INVALID, ""},
-    {{{ARG, VALUE_0, -1}}, INVALID, ""},
-    {{{ARG, VALUE_0, 1000000000}}, INVALID, ""},
+    {{{ARG, VALUE_0, 0}}, INVALID, "new_num_sms is 0, expected 1 .. 1024"},
+    {{{ARG, VALUE_0, -1}}, INVALID, "new_num_sms is -1, expected 1 .. 1024"},
+    {{{ARG, VALUE_0, 1000000000}}, INVALID, "new_num_sms is 1000000000, expected 1 .. 1024"},
 };
 
 static const struct misuse tc_util[] = {
-    {{{ARG, VALUE_0, -1}}, INVALID, ""},
-    {{{ARG, VALUE_0, 101}}, INVALID, ""},
+    {{{ARG, VALUE_0, -1}}, INVALID, "new_tc_util is -1, expected 0 .. 100"},
+    {{{ARG, VALUE_0, 101}}, INVALID, "new_tc_util is 101, expected 0 .. 100"},
 };
 
 static const struct misuse mk_alignment[] = {
-    {{{ARG, VALUE_0, 0}}, INVALID, ""},
-    {{{ARG, VALUE_0, 65537}}, INVALID, ""},
+    {{{ARG, VALUE_0, 0}}, INVALID, "new_value is 0, expected 1 .. 65536"},
+    {{{ARG, VALUE_0, 65537}}, INVALID, "new_value is 65537, expected 1 .. 65536"},
 };
 
 static const struct misuse block_size_multiple_of[] = {
-    {{{ARG, VALUE_0, 0}}, INVALID, ""},
-    {{{ARG, VALUE_1, -64}}, INVALID, ""},
-    {{{ARG, VALUE_1, 1025}}, INVALID, ""},
+    {{{ARG, VALUE_0, 0}}, INVALID, "new_value[0] is 0, expected 1 .. 1024"},
+    {{{ARG, VALUE_1, -64}}, INVALID, "new_value[1] is -64, expected 1 .. 1024"},
+    {{{ARG, VALUE_1, 1025}}, INVALID, "new_value[1] is 1025, expected 1 .. 1024"},
 };
 
-/* ---- declared, not implemented: checked all the same, then refused. a [4, 256], b [2, 6, 256], d [4, 6], grouped_layout [4] -- */
+/* ---- m_grouped_bf16_gemm_nt_contiguous: a [4, 256], b [2, 6, 256], d [4, 6], grouped_layout [4] ------------------------------- */
 
 static const struct misuse m_grouped[] = {
-    {{{GROUPED_LAYOUT, SIZE_0, 3}}, INVALID, ""},
-    {{{GROUPED_LAYOUT, DTYPE, I64}}, WRONG_DTYPE, ""},
-    {{{B, NDIM, 2}}, INVALID, ""},
-    {{{ARG, USE_PSUM_LAYOUT, 1}}, INVALID, ""},
-    {{{A, NO_EDIT, 0}}, NO_KERNEL, ""},
+    {{{GROUPED_LAYOUT, SIZE_0, 3}}, INVALID, "grouped_layout has m = 3, expected 4 to match a"},
+    {{{GROUPED_LAYOUT, DTYPE, I64}}, WRONG_DTYPE, "grouped_layout has dtype i64, expected i32 [m] when not use_psum_layout"},
+    {{{B, NDIM, 2}}, INVALID, "b has 2 dimensions, shape [2, 6], expected bf16 [groups, n, k]"},
+    {{{ARG, USE_PSUM_LAYOUT, 1}}, INVALID, "grouped_layout has groups = 4, expected 2 to match b"},
 };
 
 /* ---- a call -------------------------------------------------------------------------------------------------------- */
@@ -483,8 +517,9 @@ typedef dg_status run_function(struct call *call);
 
 static void prepare_recipes(struct call *call)
 {
-    const int64_t recipes[] = {[RECIPE_0] = 1, [RECIPE_1] = 128, [RECIPE_2] = 128, [RECIPE_A_0] = 1, [RECIPE_A_1] = 128, [RECIPE_B_0] = 128, [RECIPE_B_1] = 128};
-    memcpy(call->arguments, recipes, sizeof(recipes));
+    const int64_t arguments[ARGUMENTS] = {[RECIPE_0] = 1,     [RECIPE_1] = 128,   [RECIPE_2] = 128,  [RECIPE_A_0] = 1,
+                                          [RECIPE_A_1] = 128, [RECIPE_B_0] = 128, [RECIPE_B_1] = 128};
+    memcpy(call->arguments, arguments, sizeof(arguments));
 }
 
 static void prepare_fp8_gemm_nt(struct call *call)
@@ -728,6 +763,7 @@ static void prepare_m_grouped(struct call *call)
     add_tensor(call, B, BF16, 3, (const int64_t[]){2, 6, 256});
     add_matrix(call, D, BF16, 4, 6);
     add_tensor(call, GROUPED_LAYOUT, I32, 1, (const int64_t[]){4});
+    memset(call->operands[GROUPED_LAYOUT].memory, 0, call->operands[GROUPED_LAYOUT].bytes); /* all rows are of group 0 */
 }
 
 static dg_status run_m_grouped(struct call *call)
@@ -771,7 +807,7 @@ static const struct table tables[] = {
     {"set_tc_util", prepare_setting, run_set_tc_util, DG_OK, ROWS(tc_util)},
     {"set_mk_alignment_for_contiguous_layout", prepare_setting, run_set_mk_alignment, DG_OK, ROWS(mk_alignment)},
     {"set_block_size_multiple_of", prepare_setting, run_set_block_size_multiple_of, DG_OK, ROWS(block_size_multiple_of)},
-    {"m_grouped_bf16_gemm_nt_contiguous", prepare_m_grouped, run_m_grouped, DG_ERR_NOT_SUPPORTED, ROWS(m_grouped)},
+    {"m_grouped_bf16_gemm_nt_contiguous", prepare_m_grouped, run_m_grouped, DG_OK, ROWS(m_grouped)},
 };
 
 static const struct table with_cuda = {"fp8_fp4_gemm_nt", prepare_fp8_gemm_nt, run_fp8_gemm_nt, DG_OK, ROWS(other_device)};

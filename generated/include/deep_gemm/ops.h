@@ -290,8 +290,8 @@ typedef struct dg_bf16_gemm_nt_options {
  *     d[i, j] = c[i, j] + sum over k of a[i, k] * b[j, k]
  *
  * With f32 `d` the norm-wise relative error to the exact result is below 1e-6; with bf16 `d` the sum is rounded once, to nearest even, `c`
- * included. The same call gives the same bits for any number of threads. Nothing is done when m or n is 0; with k = 0, d is `c`, or zeros
- * without `c`.
+ * included. BF16 instructions of CPUs take values and sums below 2^-126 for 0. The same call gives the same bits for any number of threads.
+ * Nothing is done when m or n is 0; with k = 0, d is `c`, or zeros without `c`.
  *
  *   a              bf16 [m, k]
  *   b              bf16 [n, k]
@@ -430,9 +430,10 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nt_contiguous_options {
  *   gran_k_b = given(recipe_b) ? recipe_b[1] : given(recipe) ? recipe[2] : 128
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
- *   - grouped_layout: on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
+ *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
+ *     not decrease and do not exceed m
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_fp8_fp4_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                      const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                      const dg_tensor *grouped_layout,
@@ -483,9 +484,10 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nn_contiguous_options {
  *   gran_k_b = given(recipe_b) ? recipe_b[1] : given(recipe) ? recipe[2] : 128
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
- *   - grouped_layout: on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
+ *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
+ *     not decrease and do not exceed m
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_fp8_fp4_gemm_nn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                      const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                      const dg_tensor *grouped_layout,
@@ -537,7 +539,7 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nt_masked_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - masked_m: on the CPU each entry is from 0 to max_m
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_fp8_fp4_gemm_nt_masked(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                  const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                  const dg_tensor *masked_m, int64_t expected_m,
@@ -568,8 +570,8 @@ typedef struct dg_k_grouped_fp8_gemm_tn_contiguous_options {
  *   alignment of `get_mk_alignment_for_contiguous_layout`; then `ks_cpu` may be absent or empty, and if given has the aligned sizes. Rows
  *   between groups are not read.
  *
- * Each scale covers one column and gran_k rows of one group, counted from where the group begins; packed scales begin a new word with each
- * group.
+ * The scales of the groups stand one below the other: each covers one column and gran_k rows of one group, counted from where the group
+ * begins, so group g has ceil(k_g / gran_k) rows of them. Packed scales begin a new word with each group.
  *
  *   a                f8e4m3 [sum_k, m]
  *   sfa              f32 [blocks_a, m]
@@ -601,7 +603,7 @@ typedef struct dg_k_grouped_fp8_gemm_tn_contiguous_options {
  *   - grouped_layout: on the CPU the sizes equal ks_cpu; with use_psum_layout the ends do not decrease and do not exceed the rows
  *     of a
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_k_grouped_fp8_gemm_tn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                  const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                  const dg_ints *ks_cpu, const dg_tensor *grouped_layout,
@@ -655,8 +657,9 @@ typedef struct dg_k_grouped_fp8_gemm_nt_contiguous_options {
  *   - ks_cpu needs one entry per group: not given(ks_cpu) or len(ks_cpu) == groups
  *   - use_psum_layout needs the tn layout: not use_psum_layout
  *   - sizes: a has sum_k * m elements, b has sum_k * n
+ *   - grouped_layout: on the CPU the sizes equal ks_cpu
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_k_grouped_fp8_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                  const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                  const dg_ints *ks_cpu, const dg_tensor *grouped_layout,
@@ -687,15 +690,17 @@ typedef struct dg_m_grouped_bf16_gemm_nt_contiguous_options {
  *   d                           bf16 | f32 [m, n] rows, out; skipped tiles are left alone
  *   grouped_layout              i32 [m] when not use_psum_layout
  *                               | i32 [groups] when use_psum_layout
+ *                               the group of each row, or with use_psum_layout where each group ends
  *   compiled_dims               default "nk"; accepted for compatibility: nothing is compiled at run time
- *   use_psum_layout             default false
+ *   use_psum_layout             default false; grouped_layout gives ends instead of a group per row
  *   ensure_zero_padding         default true; counts with use_psum_layout only
  *   expected_m_for_psum_layout  default none; a hint: rows per group
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
- *   - grouped_layout: on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
+ *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
+ *     not decrease and do not exceed m
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_bf16_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                                   dg_tensor *d, const dg_tensor *grouped_layout,
                                                                   const dg_m_grouped_bf16_gemm_nt_contiguous_options *options);
@@ -720,14 +725,16 @@ typedef struct dg_m_grouped_bf16_gemm_nn_contiguous_options {
  *   d                    bf16 | f32 [m, n] rows, out; skipped tiles are left alone
  *   grouped_layout       i32 [m] when not use_psum_layout
  *                        | i32 [groups] when use_psum_layout
+ *                        the group of each row, or with use_psum_layout where each group ends
  *   compiled_dims        default "nk"; accepted for compatibility: nothing is compiled at run time
- *   use_psum_layout      default false
+ *   use_psum_layout      default false; grouped_layout gives ends instead of a group per row
  *   ensure_zero_padding  default true; counts with use_psum_layout only
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
- *   - grouped_layout: on the CPU each entry is a group or -1; with use_psum_layout the ends do not decrease and do not exceed m
+ *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
+ *     not decrease and do not exceed m
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_bf16_gemm_nn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                                   dg_tensor *d, const dg_tensor *grouped_layout,
                                                                   const dg_m_grouped_bf16_gemm_nn_contiguous_options *options);
@@ -759,7 +766,7 @@ typedef struct dg_m_grouped_bf16_gemm_nt_masked_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - masked_m: on the CPU each entry is from 0 to max_m
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_bf16_gemm_nt_masked(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                               dg_tensor *d, const dg_tensor *masked_m, int64_t expected_m,
                                                               const dg_m_grouped_bf16_gemm_nt_masked_options *options);
@@ -801,7 +808,7 @@ typedef struct dg_k_grouped_bf16_gemm_tn_contiguous_options {
  *   - grouped_layout: on the CPU the sizes equal ks_cpu; with use_psum_layout the ends do not decrease and do not exceed the rows
  *     of a
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the grouped GEMM kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_k_grouped_bf16_gemm_tn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                                   dg_tensor *d, const dg_ints *ks_cpu,
                                                                   const dg_tensor *grouped_layout,
@@ -817,17 +824,17 @@ typedef struct dg_cublaslt_gemm_nt_options {
 #define DG_CUBLASLT_GEMM_NT_OPTIONS_INIT \
     {DG_END_OF(dg_cublaslt_gemm_nt_options, c), NULL}
 
-/* d = a @ b.T (+ c), computed by cuBLASLt.
+/* d = a @ b.T (+ c), for BF16 operands, or FP8 operands without scales.
  *
- * A baseline to compare with: the vendor's library, opened at run time. Operands are BF16, or FP8 without scales. Needs a GPU.
+ * DeepGEMM calls cuBLASLt under this name; here the library's own kernels do the work. FP8 codes count with their values. The numbers are
+ * those of `bf16_gemm_nt`.
  *
  *   a  bf16 | f8e4m3 [m, k]
  *   b  dtype(a) [n, k]
  *   d  bf16 | f32 [m, n] rows, out
  *   c  like d, may alias d; default none
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the
- * same. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_cublaslt_gemm_nt(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                  const dg_cublaslt_gemm_nt_options *options);
 
@@ -841,15 +848,14 @@ typedef struct dg_cublaslt_gemm_nn_options {
 #define DG_CUBLASLT_GEMM_NN_OPTIONS_INIT \
     {DG_END_OF(dg_cublaslt_gemm_nn_options, c), NULL}
 
-/* d = a @ b (+ c), computed by cuBLASLt. As `cublaslt_gemm_nt`, with `b` given transposed.
+/* d = a @ b (+ c), without scales. As `cublaslt_gemm_nt`, with `b` given transposed.
  *
  *   a  bf16 | f8e4m3 [m, k]
  *   b  dtype(a) [k, n]
  *   d  bf16 | f32 [m, n] rows, out
  *   c  like d, may alias d; default none
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the
- * same. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_cublaslt_gemm_nn(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                  const dg_cublaslt_gemm_nn_options *options);
 
@@ -863,15 +869,14 @@ typedef struct dg_cublaslt_gemm_tn_options {
 #define DG_CUBLASLT_GEMM_TN_OPTIONS_INIT \
     {DG_END_OF(dg_cublaslt_gemm_tn_options, c), NULL}
 
-/* d = a.T @ b (+ c), computed by cuBLASLt. As `cublaslt_gemm_nt`, with `a` and `b` given transposed.
+/* d = a.T @ b (+ c), without scales. As `cublaslt_gemm_nt`, with `a` and `b` given transposed.
  *
  *   a  bf16 | f8e4m3 [k, m]
  *   b  dtype(a) [k, n]
  *   d  bf16 | f32 [m, n] rows, out
  *   c  like d, may alias d; default none
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the
- * same. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_cublaslt_gemm_tn(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                  const dg_cublaslt_gemm_tn_options *options);
 
@@ -885,15 +890,14 @@ typedef struct dg_cublaslt_gemm_tt_options {
 #define DG_CUBLASLT_GEMM_TT_OPTIONS_INIT \
     {DG_END_OF(dg_cublaslt_gemm_tt_options, c), NULL}
 
-/* d = a.T @ b.T (+ c), computed by cuBLASLt. As `cublaslt_gemm_nt`, with `a` given transposed.
+/* d = a.T @ b.T (+ c), without scales. As `cublaslt_gemm_nt`, with `a` given transposed.
  *
  *   a  bf16 | f8e4m3 [k, m]
  *   b  dtype(a) [n, k]
  *   d  bf16 | f32 [m, n] rows, out
  *   c  like d, may alias d; default none
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: cuBLASLt is not wired up yet; bf16_gemm_nt and its siblings do the
- * same. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_cublaslt_gemm_tt(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                  const dg_cublaslt_gemm_tt_options *options);
 
@@ -929,7 +933,7 @@ typedef struct dg_einsum_options {
  *   c             like d, may alias d; default none
  *   use_cublaslt  default false; accepted for compatibility: the library's own kernels are used
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the einsum kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_einsum(dg_context *ctx, dg_str expr, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                        const dg_einsum_options *options);
 
@@ -982,7 +986,7 @@ typedef struct dg_fp8_einsum_options {
  *   gran_n = recipe[1]
  *   gran_k = recipe[2]
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the einsum kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_fp8_einsum(dg_context *ctx, dg_str expr, const dg_tensor *a, const dg_tensor *sfa,
                                            const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                            const dg_fp8_einsum_options *options);
@@ -1008,10 +1012,12 @@ typedef struct dg_fp8_fp4_mqa_logits_options {
  * in `kv_sf`, and there is no further scale per key.
  *
  * With `clean_logits` every position outside [start, end) is exactly -inf; without it, unspecified. With `max_seqlen_k > 0` the result is
- * compressed: row i holds the keys from start[i] on, at column j - start[i], and columns from end[i] - start[i] on are unspecified.
+ * compressed: row i holds the keys from start[i] on, at column j - start[i]; keys beyond the last column are left out, and columns from
+ * end[i] - start[i] on are unspecified.
  *
- * The rows of the result are 1024 bytes aligned to each other, longer than the row itself: use its strides. max(0, NaN) is NaN. The same
- * call gives the same bits always.
+ * max(0, NaN) is NaN: a NaN code or scale makes all logits of its key or query NaN. Sums are f32 or better, and rounded once to
+ * `logits_dtype`. The rows of the result are 1024 bytes aligned to each other, longer than the row itself: use its strides. The same call
+ * gives the same bits always.
  *
  *   q                   f8e4m3 | f4e2m1 [seq_len, heads, head_dim]
  *   q_sf                i32 [seq_len, heads]; needed for FP4
@@ -1040,7 +1046,7 @@ typedef struct dg_fp8_fp4_mqa_logits_options {
  *   - q_sf has scales for 128 elements of head_dim: not given(q_sf) or head_dim <= 128
  *   - max_seqlen_k > 0 needs clean_logits=False: max_seqlen_k == 0 or not clean_logits
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the logits kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_fp8_fp4_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *q_sf,
                                                    const dg_tensor *kv, const dg_tensor *kv_sf, const dg_tensor *weights,
                                                    const dg_tensor *cu_seq_len_k_start, const dg_tensor *cu_seq_len_k_end,
@@ -1064,19 +1070,26 @@ typedef struct dg_get_paged_mqa_logits_metadata_options {
 
 /* The work schedule of `fp8_fp4_paged_mqa_logits`: where each multiprocessor begins.
  *
- * Row s of the result is (query, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
- * and the last ones one more where it does not come out even; row `num_sms` is one past the end. Only the last entry of each row of
- * `context_lens` counts. With `indices`, entries of equal index are draft tokens of one sequence and share the pass over its keys.
+ * Row s of the result is (atom, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
+ * and the last ones one more where it does not come out even; row `num_sms` is one past the end. Slots without work begin where the
+ * first work is, and without any work at the end. The CPU kernels share their work in another way and do not read the table.
+ *
+ * An atom is one pass over keys for up to two tokens: sequence i has the ceil(next_n / 2) atoms from i * ceil(next_n / 2) on, next_n being the
+ * second dimension of `context_lens`, or 1. Only the last entry of each row of `context_lens` counts. With `indices`, an atom is an
+ * entry, or two in a row of equal index, draft tokens of one sequence, with the length of the second; it has the number of its first entry.
  *
  *   context_lens   i32 [batch]
  *                  | i32 [batch, dim(context_lens, 1)]
  *                  keys per sequence, or per sequence and token
  *   block_kv       32 | 64 | 128; keys per page
  *   num_sms        1 .. 65536; slots to share the work
- *   indices        i32 [batch]; default none; sequence of each entry
+ *   indices        i32 [batch]; default none; sequence of each entry; with one length per entry only
  *   schedule_meta  result: i32 [num_sms + 1, 2]
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the logits kernels come in a later release. */
+ * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
+ *   - indices needs one length per entry: not given(indices) or rank(context_lens) == 1 or dim(context_lens, 1) == 1
+ *
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_get_paged_mqa_logits_metadata(dg_context *ctx, const dg_tensor *context_lens, int64_t block_kv,
                                                               int64_t num_sms, dg_tensor *schedule_meta,
                                                               const dg_get_paged_mqa_logits_metadata_options *options);
@@ -1103,12 +1116,15 @@ typedef struct dg_fp8_fp4_paged_mqa_logits_options {
  *
  *     logits[i * next_n + t, j] = kv_sf(j) * sum over h of weights[i * next_n + t, h] * max(0, sum over x of q[i, t, h, x] * kv(j, x)),    j < context_lens[i, t]
  *
+ * With one length per sequence, the tokens are the last ones of it: token t sees `context_lens[i] - (next_n - 1 - t)` keys. Keys from
+ * `max_context_len` on are left out.
+ *
  * Key j of sequence i lies in page `block_table[i, j // block_kv]` of `kv_cache`. A page is block_kv keys of head_dim codes, **followed
  * by** their block_kv scales of four bytes: f32, or four UE8M0 bytes with `q_sf`. Pages may lie apart; entries of `block_table` beyond the
- * context are not used, an entry -1 inside it gives -inf.
+ * context are not used, an entry -1 inside it gives -inf. With `indices`, entries of equal index have equal rows of `block_table`.
  *
- * Positions from the context length on are -inf with `clean_logits`, unspecified without. The rows of the result are 1024 bytes aligned to
- * each other, longer than the row itself: use its strides. The same call gives the same bits always.
+ * Positions from the context length on are -inf with `clean_logits`, unspecified without. NaN, sums, the rows of the result and
+ * repeated calls are as for `fp8_fp4_mqa_logits`.
  *
  *   q                f8e4m3 | f4e2m1 [batch, next_n, heads, head_dim]
  *   q_sf             i32 [batch, next_n, heads]; needed for FP4
@@ -1128,15 +1144,18 @@ typedef struct dg_fp8_fp4_paged_mqa_logits_options {
  *
  * where
  *   stride_alignment = dtype(logits_dtype) == f32 ? 256 : 512
- *   key_bytes = dtype(q) == f4e2m1 ? head_dim // 2 : head_dim
+ *   key_bytes = dtype(q) == f4e2m1 ? ceil(head_dim / 2) : head_dim
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - FP4 q needs q_sf: given(q_sf) or dtype(q) != f4e2m1
  *   - q_sf has scales for 128 elements of head_dim: not given(q_sf) or head_dim <= 128
+ *   - kv_cache needs pages of at least one key: block_kv > 0
  *   - pages of kv_cache must be a multiple of 4 bytes apart: pages <= 1 or stride(kv_cache, 0) % 4 == 0
  *   - indices needs next_n == 1: not given(indices) or next_n == 1
+ *   - block_table: on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below
+ *     `max_context_len`
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the logits kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_fp8_fp4_paged_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *q_sf,
                                                          const dg_tensor *kv_cache, const dg_tensor *weights,
                                                          const dg_tensor *context_lens, const dg_tensor *block_table,
@@ -1183,7 +1202,7 @@ typedef struct dg_fp8_mqa_logits_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - max_seqlen_k > 0 needs clean_logits=False: max_seqlen_k == 0 or not clean_logits
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the logits kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_fp8_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *kv, const dg_tensor *kv_sf,
                                                const dg_tensor *weights, const dg_tensor *cu_seq_len_k_start,
                                                const dg_tensor *cu_seq_len_k_end, dg_tensor *logits,
@@ -1223,10 +1242,13 @@ typedef struct dg_fp8_paged_mqa_logits_options {
  *   logits           result: f32 [batch * next_n, max_context_len] strides [align(max_context_len, 256), 1]
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
+ *   - kv_cache needs pages of at least one key: block_kv > 0
  *   - pages of kv_cache must be a multiple of 4 bytes apart: pages <= 1 or stride(kv_cache, 0) % 4 == 0
  *   - indices needs next_n == 1: not given(indices) or next_n == 1
+ *   - block_table: on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below
+ *     `max_context_len`
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the logits kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_fp8_paged_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *kv_cache,
                                                      const dg_tensor *weights, const dg_tensor *context_lens,
                                                      const dg_tensor *block_table, const dg_tensor *schedule_meta,
@@ -1254,7 +1276,7 @@ typedef struct dg_tf32_hc_prenorm_gemm_options {
  *
  *     d[i, j] = sum over k of a[i, k] * tf32(b[j, k]),    sqr_sum[i] = sum over k of a[i, k] ** 2
  *
- * tf32 rounds to 11 significant bits, to nearest. With `num_splits`, slice s of `d` and `sqr_sum` holds the sums over the s-th part of k,
+ * tf32 rounds to 11 significant bits, to nearest, ties to even; products are exact, sums at least f32. With `num_splits`, slice s of `d` and `sqr_sum` holds the sums over the s-th part of k,
  * and the caller adds the slices; how k is cut is unspecified.
  *
  *   a           bf16 [m, k]
@@ -1270,7 +1292,7 @@ typedef struct dg_tf32_hc_prenorm_gemm_options {
  * where
  *   splits = given(num_splits) ? num_splits : 1
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the hyperconnection kernel comes in a later release. */
+ * Backends: ref avx2 avx512. */
 DG_API DG_MUST_USE dg_status dg_tf32_hc_prenorm_gemm(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                      dg_tensor *sqr_sum, const dg_tf32_hc_prenorm_gemm_options *options);
 
@@ -1494,7 +1516,8 @@ typedef struct dg_per_token_cast_to_fp8_options {
  *
  * Per block: amax = max |x|, at least 1e-4; sf = amax / 448, raised to the next power of two with `use_ue8m0` (exponent from 2^-126 to
  * 2^127); code = x * (1 / sf), product and reciprocal in f32, rounded to nearest even. The last block of a row may be cut. With
- * `use_packed_ue8m0` four scales of a row are packed in one word, the lowest block in the lowest byte.
+ * `use_packed_ue8m0` four scales of a row are packed in one word, the lowest block in the lowest byte. NaN and infinity go where
+ * this arithmetic takes them: a block with one has such a scale, or 2^127 with `use_ue8m0`, NaN becomes the code 0x7f, infinity 448.
  *
  *   x                 bf16 | f16 | f32 [m, n]; taken to f32
  *   use_ue8m0         any
@@ -1511,7 +1534,7 @@ typedef struct dg_per_token_cast_to_fp8_options {
  *   - use_packed_ue8m0 needs use_ue8m0: not use_packed_ue8m0 or use_ue8m0
  *   - use_packed_ue8m0 needs a multiple of four blocks in a row: not use_packed_ue8m0 or blocks % 4 == 0
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the cast kernels come in a later release. */
+ * Backends: ref avx2 avx512. */
 DG_API DG_MUST_USE dg_status dg_per_token_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                       dg_tensor *sf, const dg_per_token_cast_to_fp8_options *options);
 
@@ -1541,7 +1564,7 @@ typedef struct dg_per_channel_cast_to_fp8_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - the rows of x must be a multiple of gran_k: m % gran_k == 0
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the cast kernels come in a later release. */
+ * Backends: ref avx2 avx512. */
 DG_API DG_MUST_USE dg_status dg_per_channel_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                         dg_tensor *sf, const dg_per_channel_cast_to_fp8_options *options);
 
@@ -1569,7 +1592,7 @@ typedef struct dg_per_block_cast_to_fp8_options {
  *   codes      result: f8e4m3 [m, n]
  *   sf         result: f32 [ceil(m / gran_k), ceil(n / gran_k)]
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the cast kernels come in a later release. */
+ * Backends: ref avx2 avx512. */
 DG_API DG_MUST_USE dg_status dg_per_block_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                       dg_tensor *sf, const dg_per_block_cast_to_fp8_options *options);
 
@@ -1592,8 +1615,8 @@ typedef struct dg_per_token_cast_to_fp4_options {
 /* Quantises to FP4 with one scale per row and `gran_k` columns.
  *
  * Scales as in `per_token_cast_to_fp8` with sf = amax / 6. The magnitude of x * (1 / sf) is 0, 0.5, 1, 1.5, 2, 3, 4 or 6, the next one
- * where it exceeds .25, .75, 1.25, 1.75, 2.5, 3.5, 5; a tie stays with the smaller one, and a negative zero is never produced. Two codes
- * make a byte, the even column in the low four bits. The last packed word of a row is filled up with 1.0 (byte 127).
+ * where it exceeds .25, .75, 1.25, 1.75, 2.5, 3.5, 5; a tie stays with the smaller one, a negative zero is never produced, and NaN becomes 6.
+ * Two codes make a byte, the even column in the low four bits. The last packed word of a row is filled up with 1.0 (byte 127).
  *
  *   x                 bf16 | f16 | f32 [m, n]; taken to f32
  *   use_ue8m0         any
@@ -1607,7 +1630,7 @@ typedef struct dg_per_token_cast_to_fp4_options {
  *   - x needs an even number of columns: n % 2 == 0
  *   - use_packed_ue8m0 needs use_ue8m0: not use_packed_ue8m0 or use_ue8m0
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the cast kernels come in a later release. */
+ * Backends: ref avx2 avx512. */
 DG_API DG_MUST_USE dg_status dg_per_token_cast_to_fp4(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                       dg_tensor *sf, const dg_per_token_cast_to_fp4_options *options);
 
@@ -1631,14 +1654,14 @@ typedef struct dg_cast_back_from_fp4_options {
  *
  *     values[i, j] = value of code (i, j) * sf[i, j // gran_k]
  *
- *   packed            f4e2m1 [m, n]
+ *   packed            f4e2m1 [m, n]; FP4 pairs along the rows
  *   sf                f32 [m, ceil(n / gran_k)] when not use_packed_ue8m0
  *                     | i32 [m, ceil(n / (gran_k * 4))] when use_packed_ue8m0
  *   gran_k            1 .. 1073741824; default 128; columns per scale
- *   use_packed_ue8m0  default false
+ *   use_packed_ue8m0  default false; the scales are four UE8M0 bytes in an int32
  *   values            result: f32 [m, n]
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the cast kernels come in a later release. */
+ * Backends: ref avx2 avx512. */
 DG_API DG_MUST_USE dg_status dg_cast_back_from_fp4(dg_context *ctx, const dg_tensor *packed, const dg_tensor *sf,
                                                    dg_tensor *values, const dg_cast_back_from_fp4_options *options);
 
@@ -1660,10 +1683,10 @@ DG_API DG_MUST_USE dg_status dg_get_token_alignment_for_mega_moe(dg_context *ctx
 /* The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts
  * of a rank.
  *
- *   num_max_tokens_per_rank  0 .. 2147483647
- *   num_experts_per_rank     1 .. 65536
+ *   num_max_tokens_per_rank  0 .. 2147483647; the most tokens that a rank has in a call
+ *   num_experts_per_rank     1 .. 65536; experts that a rank holds
  *   num_topk                 1 .. 65536; experts per token
- *   num_ranks                1 .. 65536
+ *   num_ranks                1 .. 65536; ranks that share the experts
  *   min_ring_tokens          result
  *   max_ring_tokens          result
  *
@@ -1676,15 +1699,15 @@ DG_API DG_MUST_USE dg_status dg_get_ring_limit_for_mega_moe(dg_context *ctx, int
 
 /* The size of the symmetric buffer of one rank in bytes, and its layout for `_slice_symm_buffer_for_mega_moe` and the kernels.
  *
- *   num_ranks                1 .. 65536
+ *   num_ranks                1 .. 65536; ranks that share the experts
  *   num_experts              1 .. 65536; of all ranks together
- *   num_max_tokens_per_rank  0 .. 2147483647
+ *   num_max_tokens_per_rank  0 .. 2147483647; the most tokens that a rank has in a call
  *   num_topk                 1 .. 65536; experts per token
  *   hidden                   0 .. 2147483647
- *   intermediate_hidden      0 .. 2147483647
- *   mma_type                 "fp8xfp4" | "bf16xbf16"
- *   activation               "swiglu"
- *   num_ring_tokens          0 .. 2147483647
+ *   intermediate_hidden      0 .. 2147483647; columns between the two layers
+ *   mma_type                 "fp8xfp4" | "bf16xbf16"; what is multiplied by what
+ *   activation               "swiglu"; between the two layers
+ *   num_ring_tokens          0 .. 2147483647; size of the ring; see get_ring_limit_for_mega_moe
  *   num_bytes                result
  *   layout_info              result: at most layout_info_capacity members are written, *layout_info_len gets their number
  *
@@ -1714,16 +1737,16 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
  *   l1_weights                          f4e2m1 [local_experts, intermediate * 2, hidden] contiguous; gate and up
  *   l1_weights_sf                       i32 [local_experts, intermediate * 2, ceil(hidden / 128)]; one UE8M0 byte per 32 elements
  *   l2_weights                          f4e2m1 [local_experts, hidden, intermediate] contiguous; down
- *   l2_weights_sf                       i32 [local_experts, hidden, ceil(intermediate / 128)]
+ *   l2_weights_sf                       i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
  *   cumulative_local_expert_recv_stats  i32 [local_experts] contiguous, inout; counts of received tokens are added
  *   sym_buffer                          i8 | u8 [num_bytes] contiguous, inout; of this rank
  *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one
- *   rank_idx                            >= 0, < len(sym_buffer_ptrs)
- *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647
+ *   rank_idx                            >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
+ *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
  *   num_experts                         1 .. 65536; of all ranks together
  *   num_topk                            1 .. 65536; experts per token
  *   recipe                              each >= 1; (1, 1, 32)
- *   activation                          "swiglu"
+ *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
  *   fast_math                           allows approximate exp and division
  *   num_ring_tokens                     1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
@@ -1756,11 +1779,11 @@ DG_API DG_MUST_USE dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, 
  *   cumulative_local_expert_recv_stats  i32 [local_experts] contiguous, inout; counts of received tokens are added
  *   sym_buffer                          i8 | u8 [num_bytes] contiguous, inout; of this rank
  *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one
- *   rank_idx                            >= 0, < len(sym_buffer_ptrs)
- *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647
+ *   rank_idx                            >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
+ *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
  *   num_experts                         1 .. 65536; of all ranks together
  *   num_topk                            1 .. 65536; experts per token
- *   activation                          "swiglu"
+ *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
  *   fast_math                           allows approximate exp and division
  *   num_ring_tokens                     1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
@@ -1865,7 +1888,7 @@ DG_API DG_MUST_USE dg_status dg_get_tc_util(dg_context *ctx, int64_t *tc_util);
 /* Allows programmatic dependent launch: a kernel on a GPU may begin before the one ahead of it in the stream has ended. Results never
  * depend on it.
  *
- *   new_enable_pdl  any
+ *   new_enable_pdl  whether kernels may overlap the end of the one before
  *
  * Backends: ref. */
 DG_API DG_MUST_USE dg_status dg_set_pdl(dg_context *ctx, bool new_enable_pdl);
@@ -1883,7 +1906,7 @@ DG_API DG_MUST_USE dg_status dg_get_pdl(dg_context *ctx, bool *enable_pdl);
 
 /* Accepted for compatibility: nothing is compiled at run time, so there are no compiled dimensions to ignore.
  *
- *   new_value  any
+ *   new_value  accepted for compatibility
  *
  * Backends: ref. */
 DG_API DG_MUST_USE dg_status dg_set_ignore_compile_dims(dg_context *ctx, bool new_value);
@@ -1901,8 +1924,8 @@ DG_API DG_MUST_USE dg_status dg_set_block_size_multiple_of(dg_context *ctx, cons
 
 /* Accepted for compatibility: the library needs no paths, nothing is compiled at run time.
  *
- *   library_root_path         any
- *   cuda_home_path_by_python  any
+ *   library_root_path         accepted for compatibility: nothing is compiled at run time
+ *   cuda_home_path_by_python  accepted for compatibility: nothing is compiled at run time
  *
  * Backends: ref. */
 DG_API DG_MUST_USE dg_status dg_init(dg_context *ctx, dg_str library_root_path, dg_str cuda_home_path_by_python);
