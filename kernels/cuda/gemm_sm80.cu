@@ -1,26 +1,26 @@
 /* The GEMM that runs on every GPU since Ampere, on every shape, stride and scale of struct dg_gemm_args.
  *
- * One block computes one tile of d at a time. It moves tiles of 128 bytes of k through a ring of shared memory, and its warps multiply
- * them with mma.sync.m16n8k16 (bf16, or f16 after decoding 8-bit codes in registers), with f32 accumulators. In flight: all stages of
- * the ring but one. FP4 operands are widened to e4m3 on their way into shared memory, which is exact.
+ * One block computes one tile of d at a time. It moves tiles of 128 bytes of k through a ring of shared memory, and its warps
+ * multiply them with mma.sync.m16n8k16 (bf16, or f16 after decoding 8-bit codes in registers), with f32 accumulators. In flight: all
+ * stages of the ring but one. FP4 operands are widened to e4m3 on their way into shared memory, which is exact.
  *
  * An operand with k contiguous and 16-byte aligned rows comes by cp.async; any other is gathered element by element, into the same
- * layout. Scales travel with the tile that they belong to; when their block of k ends, its partial sums are multiplied by sfa * sfb (formed in f32)
- * and added to the sums, so that no chain of additions in the tensor cores is longer than 128. Every element of d is summed by one warp in a
- * fixed order: the same arguments give the same bits.
+ * layout. Scales travel with the tile that they belong to; when their block of k ends, its partial sums are multiplied by
+ * sfa * sfb (formed in f32) and added to the sums. So no chain of additions in the tensor cores, which truncate, is longer than 128 (of
+ * bf16: 64). Every element of d is summed by one warp in a fixed order: the same arguments give the same bits.
  *
- * Read gemm() first, then multiply_step() and load_tile(). Meaning: kernels/cpu/gemm_ref.c.
+ * Distance from the limit, on an H200: 4096 x 4096 x 4096 runs at 0.42 (bf16) and 0.29 (e4m3) of the rate of torch.mm in bf16. mma.sync
+ * alone, with its sums cut at k64, reaches 0.75; the sums of a warp, 64 x 64 and 64 x 32 of a stage, leave so few registers that the
+ * compiler lets multiplications wait for each other. 128 x 256 tiles and smaller warps were slower. Few rows of a go to
+ * gemm_small_sm80.cu.
+ *
+ * Read gemm() first, then copier and multiply_codes(). Meaning: kernels/cpu/gemm_ref.c.
  */
 #include "device.h"
+#include "gemm_device.cuh"
+#include "gemm_small.h"
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
 #include <limits.h>
-
-extern "C" {
-#include "ops/gemm.h"
-}
 
 namespace {
 
@@ -30,7 +30,7 @@ enum {
     row_bytes = 128,  /* of k in one row of a tile: one line of all 32 banks */
     chunk_bytes = 16, /* what one cp.async moves and one row of an ldmatrix holds */
     row_chunks = row_bytes / chunk_bytes,
-    step_bytes = 32, /* of k in one multiply_step(): k16 of bf16, k32 of 8-bit codes, where it also counts elements */
+    step_bytes = 32, /* of k that one ldmatrix reads: k16 of bf16, k32 of 8-bit codes, where it also counts elements */
     row_steps = row_bytes / step_bytes,
     group_tiles_m = 8 /* tiles of d that share columns of b run together, so that L2 serves them */
 };
@@ -96,13 +96,7 @@ struct problem {
     int stages;
     int scales_per_row;            /* of a tile: 1, or row_steps when a scale covers less than the tile */
     bool is_cut_at_scales;         /* a scale may end anywhere: tiles end there too */
-    const void *c;
-    int64_t c_stride_m, c_stride_n;
-    void *d;
-    int64_t d_stride_m;
-    int64_t head_left, head_mid, head_right;
-    bool is_d_f32;
-    bool can_store_four;           /* four neighbours of d at a time */
+    struct output out;
 };
 
 /* ---- PTX ----------------------------------------------------------------------------------------------------- */
@@ -116,6 +110,12 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer)
 __device__ __forceinline__ void copy_chunk(uint32_t target, const void *source, bool is_valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(is_valid ? 16 : 0) : "memory");
+}
+
+/* 16 bytes that are valid. */
+__device__ __forceinline__ void copy_valid_chunk(uint32_t target, const void *source)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
 }
 
 __device__ __forceinline__ void copy_word(uint32_t target, const void *source)
@@ -149,41 +149,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&out)[4], uint32_t addre
                  : "memory");
 }
 
-template <class Config>
-__device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
-{
-    if constexpr (Config::is_bf16) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
-}
-
 /* ---- number formats ------------------------------------------------------------------------------------------ */
-
-/* Four e4m3 codes to two pairs of f16 with the same values, NaN codes to NaN. */
-__device__ __forceinline__ void decode_e4m3(uint32_t codes, uint32_t *low, uint32_t *high)
-{
-#if __CUDA_ARCH__ >= 890
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }"
-        : "=r"(*low), "=r"(*high)
-        : "r"(codes));
-#else
-    /* Sign to bit 15 and magnitude to bits 7 to 13 is 2^-8 times the value, subnormals included. The NaN magnitude, 0x7f, is the one to which
-     * adding 1 sets bit 7; that bit lands on the top bit of the f16 exponent, beside four ones: a NaN. */
-    uint32_t magnitude = codes & 0x7f7f7f7fu;
-    magnitude |= (magnitude + 0x01010101u) & 0x80808080u;
-    uint32_t low_bits = (__byte_perm(magnitude, 0, 0x4140) << 7) | (__byte_perm(codes, 0, 0x1404) & 0x80008000u);
-    uint32_t high_bits = (__byte_perm(magnitude, 0, 0x4342) << 7) | (__byte_perm(codes, 0, 0x3424) & 0x80008000u);
-    const uint32_t two_to_8 = 0x5c005c00u;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(*low) : "r"(low_bits), "r"(two_to_8));
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(*high) : "r"(high_bits), "r"(two_to_8));
-#endif
-}
 
 /* Four e2m1 codes, in the low nibbles of 16 bits, to four e4m3 codes of the same values. */
 __device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes)
@@ -191,20 +157,6 @@ __device__ __forceinline__ uint32_t widen_e2m1(uint32_t codes)
     const uint32_t magnitudes_0_to_3 = 0x3c383000u, magnitudes_4_to_7 = 0x4c484440u; /* 0 .5 1 1.5 and 2 3 4 6 */
     uint32_t signs = ((codes << 4) & 0x80u) | ((codes << 8) & 0x8000u) | ((codes << 12) & 0x800000u) | ((codes << 16) & 0x80000000u);
     return __byte_perm(magnitudes_0_to_3, magnitudes_4_to_7, codes & 0x7777u) | signs;
-}
-
-/* The value of a scale from its word; `byte` says which of the four exponents of a UE8M0 word. */
-__device__ __forceinline__ float decode_scale(enum dg_gemm_scale_type type, uint32_t word, int byte)
-{
-    if (type == DG_SCALE_NONE) {
-        return 1.0f;
-    }
-    if (type == DG_SCALE_F32) {
-        return __uint_as_float(word);
-    }
-    uint32_t exponent = (word >> (8 * byte)) & 0xffu;
-    bool is_subnormal_or_nan = exponent == 0 || exponent == 0xff;
-    return __uint_as_float((exponent << 23) | (is_subnormal_or_nan ? 1u << 22 : 0u));
 }
 
 /* ---- shared memory ------------------------------------------------------------------------------------------- */
@@ -247,6 +199,19 @@ struct copier {
                  (row0 + row) * side.operand.stride_mn * shape<Config>::element_bytes + chunk * chunk_bytes;
         offset = chunk_offset(row, chunk);
         rows = static_cast<int>(min(side.rows - row0, static_cast<int64_t>(tile_rows))) - row;
+    }
+
+    /* A tile that lies inside of the operand. Most do, and what a block does between two stages costs as much as the tensor cores do. */
+    __device__ __forceinline__ void copy_whole(int64_t copy_step_bytes, unsigned char *target)
+    {
+        const char *from = source;
+        uint32_t address = shared_address(target) + offset;
+#pragma unroll
+        for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
+            copy_valid_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from);
+            from += copy_step_bytes;
+        }
+        source += row_bytes;
     }
 
     /* valid_bytes: of each row of the tile, the others are filled with 0. */
@@ -395,7 +360,8 @@ struct scale_copier {
 
 /* Loads those operands of a stage that no copier can. */
 template <class Config>
-__device__ __forceinline__ void load_by_elements(const struct problem &p, int64_t m0, int64_t n0, int64_t k0, int64_t k_end, unsigned char *stage)
+__device__ __forceinline__ void load_by_elements(const struct problem &p, int64_t m0, int64_t n0, int64_t k0, int64_t k_end,
+                                                 unsigned char *stage)
 {
 #pragma unroll 1
     for (int which = 0; which < 2; ++which) {
@@ -441,8 +407,7 @@ template <class Config>
 struct place {
     int warp_row, warp_col;
     int row, col;
-    int matrix_row, matrix_chunk; /* the row of 16 and the chunk of 2 whose address this lane gives to ldmatrix, for a */
-    int matrix_col, matrix_col_chunk; /* the same for b, where the second matrix is the next chunk */
+    int offset_a, offset_b; /* in a stage: the row of a matrix that this lane gives to ldmatrix, in the first step */
 
     __device__ __forceinline__ place()
     {
@@ -451,10 +416,8 @@ struct place {
         warp_col = warp % shape<Config>::warps_n * Config::warp_n;
         row = warp_row + lane / 4;
         col = warp_col + lane % 4 * 2;
-        matrix_row = warp_row + lane % 16;
-        matrix_chunk = lane / 16;
-        matrix_col = warp_col + lane % 8 + lane / 16 * 8;
-        matrix_col_chunk = lane / 8 % 2;
+        offset_a = chunk_offset(warp_row + lane % 16, lane / 16);
+        offset_b = shape<Config>::operand_a_bytes + chunk_offset(warp_col + lane % 8 + lane / 16 * 8, lane / 8 % 2);
     }
 };
 
@@ -478,50 +441,92 @@ struct accumulators {
     }
 };
 
-/* Adds the product of 32 bytes of k of a stage.
- *
- * An 8 x 8 matrix of ldmatrix gives a lane 4 bytes of k of one row. Of bf16 that is the pair that mma wants there. Of 8-bit codes it is four
- * neighbours in k; they serve as the pair of the lower and the pair of the upper half of a k16: a permutation of k, the same in a and b. */
+/* Fragments of one step, 32 bytes of k, as ldmatrix gives them: four 8 x 8 matrices, of which a lane has 4 bytes of k of one row. For 16
+ * rows of a, the i'th of this warp: rows 0 to 7, rows 8 to 15, and both again in the upper half of k. */
 template <class Config>
-__device__ __forceinline__ void multiply_step(struct accumulators<Config> &sums, const place<Config> &at, uint32_t stage, int step)
+__device__ __forceinline__ void load_a(uint32_t (&out)[4], const place<Config> &at, uint32_t stage, int step, int i)
 {
-    constexpr int rows_m = shape<Config>::rows_m, cols_n = shape<Config>::cols_n;
-    uint32_t a[rows_m][4], b[cols_n / 2][4];
-#pragma unroll
-    for (int i = 0; i < rows_m; ++i) {
-        load_matrices(a[i], stage + chunk_offset(at.matrix_row + 16 * i, 2 * step + at.matrix_chunk));
-    }
-#pragma unroll
-    for (int j = 0; j < cols_n / 2; ++j) {
-        load_matrices(b[j], stage + shape<Config>::operand_a_bytes + chunk_offset(at.matrix_col + 16 * j, 2 * step + at.matrix_col_chunk));
-    }
+    load_matrices(out, ((stage + at.offset_a) ^ (step * step_bytes)) + 16 * i * row_bytes);
+}
 
-    if constexpr (Config::is_bf16) {
+/* For 16 columns of b, the j'th of this warp: the lower and the upper half of k of the first 8, then of the second. */
+template <class Config>
+__device__ __forceinline__ void load_b(uint32_t (&out)[4], const place<Config> &at, uint32_t stage, int step, int j)
+{
+    load_matrices(out, ((stage + at.offset_b) ^ (step * step_bytes)) + 16 * j * row_bytes);
+}
+
+/* sums += the product of a stage of bf16. Tensor cores cut off what does not fit when they add, always towards zero; so they add
+ * only the products of one stage, and that sum is added to the others by an ordinary f32 addition: with f32 d the norm-wise error is
+ * 4e-7 at k = 32768, where one chain has 1e-6 at k = 1000. A warp of many columns takes them in two parts, which halves the registers
+ * that this needs. */
+template <class Config>
+__device__ __forceinline__ void multiply_bf16(struct accumulators<Config> &sums, const place<Config> &at, uint32_t stage)
+{
+    constexpr int rows_m = shape<Config>::rows_m;
+    constexpr int part_n = shape<Config>::cols_n < 4 ? shape<Config>::cols_n : 4; /* mma tiles */
 #pragma unroll
-        for (int i = 0; i < rows_m; ++i) {
+    for (int first_j = 0; first_j < shape<Config>::cols_n; first_j += part_n) {
+        float partial[rows_m][part_n][4] = {};
 #pragma unroll
-            for (int j = 0; j < cols_n; ++j) {
-                const uint32_t b_pair[2] = {b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]};
-                multiply<Config>(sums.at[i][j], a[i], b_pair);
-            }
-        }
-    } else {
+        for (int step = 0; step < row_steps; ++step) {
+            uint32_t b[part_n / 2][4];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) { /* 16 of the 32 codes: one chunk */
-            uint32_t b_pair[cols_n][2];
-#pragma unroll
-            for (int j = 0; j < cols_n; ++j) {
-                decode_e4m3(b[j / 2][j % 2 * 2 + half], &b_pair[j][0], &b_pair[j][1]);
+            for (int j = 0; j < part_n / 2; ++j) {
+                load_b(b[j], at, stage, step, first_j / 2 + j);
             }
 #pragma unroll
             for (int i = 0; i < rows_m; ++i) {
-                uint32_t a_quad[4];
-                decode_e4m3(a[i][2 * half], &a_quad[0], &a_quad[2]);
-                decode_e4m3(a[i][2 * half + 1], &a_quad[1], &a_quad[3]);
+                uint32_t a[4];
+                load_a(a, at, stage, step, i);
 #pragma unroll
-                for (int j = 0; j < cols_n; ++j) {
-                    multiply<Config>(sums.at[i][j], a_quad, b_pair[j]);
+                for (int j = 0; j < part_n; ++j) {
+                    multiply<Config::is_bf16>(partial[i][j], a, &b[j / 2][j % 2 * 2]);
                 }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < rows_m; ++i) {
+#pragma unroll
+            for (int j = 0; j < part_n; ++j) {
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    sums.at[i][first_j + j][e] += partial[i][j][e];
+                }
+            }
+        }
+    }
+}
+
+/* partial += the product of one step of 8-bit codes. The four codes that a lane has of a row are neighbours in k; they serve as the pair of
+ * the lower and the pair of the upper half of a k16 of mma: a permutation of k, the same in a and b. */
+template <class Config>
+__device__ __forceinline__ void multiply_codes(struct accumulators<Config> &partial, const place<Config> &at, uint32_t stage, int step)
+{
+    uint32_t codes_a[shape<Config>::rows_m][4], codes_b[shape<Config>::cols_n / 2][4];
+#pragma unroll
+    for (int j = 0; j < shape<Config>::cols_n / 2; ++j) {
+        load_b(codes_b[j], at, stage, step, j);
+    }
+#pragma unroll
+    for (int i = 0; i < shape<Config>::rows_m; ++i) {
+        load_a(codes_a[i], at, stage, step, i);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) { /* 16 of the 32 codes: one chunk */
+        uint32_t b[shape<Config>::cols_n][2];
+#pragma unroll
+        for (int j = 0; j < shape<Config>::cols_n; ++j) {
+            decode_e4m3(codes_b[j / 2][j % 2 * 2 + half], &b[j][0], &b[j][1]);
+        }
+#pragma unroll
+        for (int i = 0; i < shape<Config>::rows_m; ++i) {
+            uint32_t a[4];
+            decode_e4m3(codes_a[i][2 * half], &a[0], &a[2]);
+            decode_e4m3(codes_a[i][2 * half + 1], &a[1], &a[3]);
+#pragma unroll
+            for (int j = 0; j < shape<Config>::cols_n; ++j) {
+                multiply<Config::is_bf16>(partial.at[i][j], a, b[j]);
             }
         }
     }
@@ -563,49 +568,6 @@ __device__ __forceinline__ void promote(struct accumulators<Config> &sums, struc
 
 /* ---- storing ------------------------------------------------------------------------------------------------- */
 
-/* Where logical column j is stored. */
-__device__ __forceinline__ int64_t stored_column(const struct problem &p, int64_t j)
-{
-    return p.head_mid == 0 ? j : j + (j + p.head_right) / (p.head_left + p.head_right) * p.head_mid;
-}
-
-__device__ __forceinline__ float load_c(const struct problem &p, int64_t i, int64_t j)
-{
-    int64_t index = i * p.c_stride_m + j * p.c_stride_n;
-    return p.is_d_f32 ? static_cast<const float *>(p.c)[index] : __bfloat162float(static_cast<const __nv_bfloat16 *>(p.c)[index]);
-}
-
-__device__ __forceinline__ void store_element(const struct problem &p, int64_t i, int64_t j, float value)
-{
-    int64_t index = i * p.d_stride_m + stored_column(p, j);
-    if (p.c) {
-        value += load_c(p, i, j);
-    }
-    if (p.is_d_f32) {
-        static_cast<float *>(p.d)[index] = value;
-    } else {
-        static_cast<__nv_bfloat16 *>(p.d)[index] = __float2bfloat16_rn(value);
-    }
-}
-
-/* d[i, j] to d[i, j + 3] of a problem without a gap, at an address that allows one store. */
-__device__ __forceinline__ void store_four(const struct problem &p, int64_t i, int64_t j, float4 value)
-{
-    if (p.c) {
-        value.x += load_c(p, i, j);
-        value.y += load_c(p, i, j + 1);
-        value.z += load_c(p, i, j + 2);
-        value.w += load_c(p, i, j + 3);
-    }
-    int64_t index = i * p.d_stride_m + j;
-    if (p.is_d_f32) {
-        *reinterpret_cast<float4 *>(static_cast<float *>(p.d) + index) = value;
-    } else {
-        __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(value.x, value.y), __floats2bfloat162_rn(value.z, value.w)};
-        *reinterpret_cast<uint2 *>(static_cast<__nv_bfloat16 *>(p.d) + index) = *reinterpret_cast<const uint2 *>(pairs);
-    }
-}
-
 /* Index of an element of the block's tile in shared memory, in f32. Eights of columns are permuted by the row, so that the
  * eight rows that a warp writes at once lie in different banks. */
 template <class Config>
@@ -640,14 +602,14 @@ __device__ __forceinline__ void store(const struct problem &p, const struct accu
     for (int i = static_cast<int>(threadIdx.x); i < rows * row_fours; i += shape<Config>::threads) {
         int row = i / row_fours, col = i % row_fours * 4;
         float4 value = *reinterpret_cast<const float4 *>(staging + sum_index<Config>(row, col));
-        if (p.can_store_four && n0 + col + 3 < n) {
-            store_four(p, m0 + row, n0 + col, value);
+        if (p.out.can_store_four && n0 + col + 3 < n) {
+            store_four(p.out, m0 + row, n0 + col, value);
         } else {
             const float values[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 if (n0 + col + e < n) {
-                    store_element(p, m0 + row, n0 + col + e, values[e]);
+                    store_element(p.out, m0 + row, n0 + col + e, values[e]);
                 }
             }
         }
@@ -680,6 +642,9 @@ __global__ void __launch_bounds__(shape<Config>::threads, Config::blocks_per_sm)
         copier<Config, Config::tile_n> copier_b(p.side[1], n0);
         scale_copier<Config> scales(p, m0, n0); /* unused for bf16 */
 
+        const bool has_whole_rows = p.side[0].loader == load_copy && p.side[1].loader == load_copy &&
+                                    m0 + Config::tile_m <= p.side[0].rows && n0 + Config::tile_n <= p.side[1].rows;
+
         /* One loop, so that the loaders stand in the code once: its first rounds, while the ring fills, only load. */
         int64_t k = 0, k_load = 0; /* the first elements not yet multiplied, not yet being loaded */
         int stage = 0, load_stage = 0, rounds_to_fill = p.stages - 1;
@@ -689,17 +654,23 @@ __global__ void __launch_bounds__(shape<Config>::threads, Config::blocks_per_sm)
                 __syncthreads(); /* every thread's part of this stage has arrived, and the stage loaded next has been read */
             }
             if (k_load < p.k) {
-                int64_t k_end = end_of_tile<Config>(p, k_load);
-                int valid_bytes = static_cast<int>(k_end - k_load) * shape<Config>::element_bytes;
+                int64_t k_end = k_load + shape<Config>::row_elements;
                 unsigned char *target = ring + load_stage * stage_bytes;
-                if (p.side[0].loader == load_copy) {
-                    copier_a.copy(p.side[0], valid_bytes, target);
-                }
-                if (p.side[1].loader == load_copy) {
-                    copier_b.copy(p.side[1], valid_bytes, target + shape<Config>::operand_a_bytes);
-                }
-                if (p.side[0].loader != load_copy || p.side[1].loader != load_copy) {
-                    load_by_elements<Config>(p, m0, n0, k_load, k_end, target);
+                if (has_whole_rows && k_end <= p.k) {
+                    copier_a.copy_whole(p.side[0].copy_step_bytes, target);
+                    copier_b.copy_whole(p.side[1].copy_step_bytes, target + shape<Config>::operand_a_bytes);
+                } else {
+                    k_end = end_of_tile<Config>(p, k_load);
+                    int valid_bytes = static_cast<int>(k_end - k_load) * shape<Config>::element_bytes;
+                    if (p.side[0].loader == load_copy) {
+                        copier_a.copy(p.side[0], valid_bytes, target);
+                    }
+                    if (p.side[1].loader == load_copy) {
+                        copier_b.copy(p.side[1], valid_bytes, target + shape<Config>::operand_a_bytes);
+                    }
+                    if (p.side[0].loader != load_copy || p.side[1].loader != load_copy) {
+                        load_by_elements<Config>(p, m0, n0, k_load, k_end, target);
+                    }
                 }
                 if constexpr (!Config::is_bf16) {
                     scales.copy(p, k_load, k_end, scales_of<Config>(target));
@@ -717,21 +688,19 @@ __global__ void __launch_bounds__(shape<Config>::threads, Config::blocks_per_sm)
             unsigned char *current = ring + stage * stage_bytes;
             const uint32_t address = shared_address(current);
             if constexpr (Config::is_bf16) {
-#pragma unroll
-                for (int step = 0; step < row_steps; ++step) {
-                    multiply_step<Config>(sums, at, address, step);
-                }
+                multiply_bf16<Config>(sums, at, address);
             } else if (p.scales_per_row == 1) {
 #pragma unroll
                 for (int step = 0; step < row_steps; ++step) {
-                    multiply_step<Config>(partial, at, address, step);
+                    multiply_codes<Config>(partial, at, address, step);
                 }
                 promote<Config>(sums, partial, at, p, scales_of<Config>(current), k);
             } else {
 #pragma unroll 1
                 for (int step = 0; step < row_steps && k + step * step_bytes < k_end; ++step) {
-                    multiply_step<Config>(partial, at, address, step);
-                    promote<Config>(sums, partial, at, p, scales_of<Config>(current) + step * shape<Config>::scale_rows, k + step * step_bytes);
+                    multiply_codes<Config>(partial, at, address, step);
+                    const uint32_t *scales_of_step = scales_of<Config>(current) + step * shape<Config>::scale_rows;
+                    promote<Config>(sums, partial, at, p, scales_of_step, k + step * step_bytes);
                 }
             }
             k = k_end;
@@ -749,11 +718,6 @@ __global__ void __launch_bounds__(shape<Config>::threads, Config::blocks_per_sm)
 bool is_8_bit(const struct dg_gemm_operand &operand)
 {
     return operand.type == DG_GEMM_F8E4M3 || operand.type == DG_GEMM_F4E2M1;
-}
-
-int64_t ceil_div(int64_t x, int64_t y)
-{
-    return x / y + (x % y > 0);
 }
 
 enum loader choose_loader(const struct dg_gemm_operand &operand)
@@ -817,17 +781,7 @@ struct problem make_problem(const struct dg_gemm_args *args)
             }
         }
     }
-    p.c = args->c;
-    p.c_stride_m = args->c_stride_m;
-    p.c_stride_n = args->c_stride_n;
-    p.d = args->d;
-    p.d_stride_m = args->d_stride_m;
-    p.head_left = args->head_left;
-    p.head_mid = args->head_mid;
-    p.head_right = args->head_right;
-    p.is_d_f32 = args->d_type == DG_GEMM_F32;
-    uintptr_t d_alignment = p.is_d_f32 ? 16 : 8;
-    p.can_store_four = p.head_mid == 0 && reinterpret_cast<uintptr_t>(p.d) % d_alignment == 0 && (p.d_stride_m % 4 == 0 || args->m == 1);
+    p.out = make_output(args);
     return p;
 }
 
@@ -867,19 +821,20 @@ cudaError_t launch(struct problem *p, const struct dg_cuda_device *device, const
         }
         __atomic_fetch_or(&prepared_devices, bit, __ATOMIC_RELEASE);
     }
+    const size_t shared_bytes = static_cast<size_t>(p->stages) * shape<Config>::stage_bytes;
     void *arguments[] = {p};
-    return cudaLaunchKernel(reinterpret_cast<const void *>(&gemm<Config>), dim3(static_cast<unsigned>(blocks)), dim3(shape<Config>::threads),
-                            arguments, static_cast<size_t>(p->stages) * shape<Config>::stage_bytes, static_cast<cudaStream_t>(exec->stream));
+    return cudaLaunchKernel(reinterpret_cast<const void *>(&gemm<Config>), dim3(static_cast<unsigned>(blocks)),
+                            dim3(shape<Config>::threads), arguments, shared_bytes, static_cast<cudaStream_t>(exec->stream));
 }
 
-/* Whether tiles of 128 x 128 are faster than tiles of 32 x 64. Measured on an H200, per element of k: a large tile takes twice the time of a
- * small one when every multiprocessor has many; with few, a multiprocessor is idle below 1.5 small or 1.25 large ones. */
+/* Whether tiles of 128 x 128 are faster than tiles of 32 x 64. Measured on an H200, for the same k: a multiprocessor that has many
+ * takes 2.5 times as long for a large one; and it takes as long for fewer than 1.5 small ones, or 1.4 large ones, as for that many. */
 bool wants_large_tiles(const struct dg_gemm_args *args, const struct dg_cuda_device *device)
 {
     int64_t sms = args->exec.num_sms > 0 ? min(args->exec.num_sms, device->num_sms) : device->num_sms;
     int64_t small_tiles = ceil_div(args->m, config_bf16_small::tile_m) * ceil_div(args->n, config_bf16_small::tile_n);
     int64_t large_tiles = ceil_div(args->m, config_bf16_large::tile_m) * ceil_div(args->n, config_bf16_large::tile_n);
-    return max(4 * large_tiles, 5 * sms) < max(2 * small_tiles, 3 * sms);
+    return max(5 * large_tiles, 7 * sms) < max(2 * small_tiles, 3 * sms);
 }
 
 } // namespace
@@ -900,8 +855,10 @@ extern "C" dg_kernel_result dg_gemm_sm80(const struct dg_gemm_args *args)
     }
     struct problem p = make_problem(args);
     bool is_large = wants_large_tiles(args, device);
-    cudaError_t error;
-    if (args->a.type == DG_GEMM_BF16) {
+    int error;
+    if (dg_gemm_small_sm80_can_run(args)) {
+        error = dg_gemm_small_sm80(args, device);
+    } else if (args->a.type == DG_GEMM_BF16) {
         error = is_large ? launch<config_bf16_large>(&p, device, &args->exec) : launch<config_bf16_small>(&p, device, &args->exec);
     } else {
         error = is_large ? launch<config_f8_large>(&p, device, &args->exec) : launch<config_f8_small>(&p, device, &args->exec);

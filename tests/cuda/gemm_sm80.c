@@ -186,8 +186,9 @@ static void describe(const struct setup *s)
 {
     static const char *const types[] = {"bf16", "f8", "f4", "f32"};
     static const char *const scales[] = {"none", "f32", "ue8m0"};
-    printf("  m=%lld n=%lld k=%lld num_sms=%d d=%s c=%d is_d=%d transposed=%d d_odd=%d gap=%d specials=%d\n", (long long)s->m, (long long)s->n,
-           (long long)s->k, s->num_sms, types[s->d_type], s->has_c, s->is_c_d, s->is_c_transposed, s->is_d_odd, s->has_gap, s->has_specials);
+    printf("  m=%lld n=%lld k=%lld num_sms=%d d=%s d_odd=%d gap=%d specials=%d\n", (long long)s->m, (long long)s->n, (long long)s->k,
+           s->num_sms, types[s->d_type], s->is_d_odd, s->has_gap, s->has_specials);
+    printf("  c=%d is_d=%d transposed=%d\n", s->has_c, s->is_c_d, s->is_c_transposed);
     for (int x = 0; x < 2; ++x) {
         printf("  %c: %s %s, scale %s gran (%lld, %lld) mn_major=%d\n", "ab"[x], types[s->type[x]], layout_names[s->layout[x]],
                scales[s->scale[x]], (long long)s->gran_mn[x], (long long)s->gran_k[x], s->is_scale_mn_major[x]);
@@ -567,6 +568,26 @@ static void test_random(cudaStream_t stream, int count)
     }
 }
 
+/* What gemm_small_sm80.cu takes: few rows, whole chunks of 16 bytes. Narrow and wide d, one warp to sixteen along k, every number of
+ * steps about the depth of the ring. */
+static void test_few_rows(cudaStream_t stream, int count)
+{
+    static const int64_t widths[] = {1, 5, 8, 9, 24, 100, 1000, 2112, 3001};
+    static const int64_t depths[] = {16, 32, 48, 112, 128, 144, 256, 400, 512, 640, 1024, 1552, 2048, 7168};
+    for (int i = 0; i < count && checks_failed < 10; ++i) {
+        struct setup s = random_setup();
+        s.m = 1 + random_below(16);
+        s.n = pick(widths, 9);
+        s.k = pick(depths, s.n > 100 ? 8 : 14);
+        for (int x = 0; x < 2; ++x) {
+            s.type[x] = s.type[0] == DG_GEMM_BF16 ? DG_GEMM_BF16 : DG_GEMM_F8E4M3;
+            s.layout[x] = (enum layout[]){rows_aligned, rows_aligned, upwards, same_row}[random_below(4)];
+            s.gran_k[x] = (int64_t[]){128, 128, 256, 384, 1 << 20}[random_below(5)];
+        }
+        check_setup(&s, stream);
+    }
+}
+
 /* Every pair of e4m3 codes, NaN codes among them: k = 1, so that each element of d is one product. */
 static void test_every_code(cudaStream_t stream)
 {
@@ -739,6 +760,7 @@ int main(int argc, char **argv)
     check_setup(&plain_f8, NULL); /* the legacy default stream */
     test_far_rows(stream);
     test_large(stream);
+    test_few_rows(stream, count);
     test_random(stream, count);
     must(cudaDeviceSynchronize(), "end");
     return check_report("cuda.gemm_sm80");
