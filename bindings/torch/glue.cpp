@@ -4,6 +4,8 @@
 #include "module.h"
 
 #include <array>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -50,6 +52,20 @@ int32_t number_of(dg_dtype dtype)
     throw std::runtime_error("torch has no dtype for a result");
 }
 
+/* A text as printf makes it. Not by std::string's operators and std::to_string, whose templates this library would export. */
+__attribute__((format(printf, 1, 2))) std::string text(const char *format, ...)
+{
+    va_list args;
+    va_list again;
+    va_start(args, format);
+    va_copy(again, args);
+    std::string result(static_cast<size_t>(std::vsnprintf(nullptr, 0, format, args)), '\0');
+    std::vsnprintf(result.data(), result.size() + 1, format, again);
+    va_end(again);
+    va_end(args);
+    return result;
+}
+
 /* Turns a failure of torch's shim into an exception with torch's own words, where this torch can tell them. */
 void check_torch(AOTITorchError error)
 {
@@ -61,7 +77,7 @@ void check_torch(AOTITorchError error)
 
 class OutOfMemory : public std::bad_alloc {
 public:
-    explicit OutOfMemory(const char *text) : text_(text) {}
+    explicit OutOfMemory(const char *message) : text_(message) {}
     const char *what() const noexcept override { return text_.what(); }
 
 private:
@@ -69,8 +85,8 @@ private:
 };
 
 /* Python sees the class that the prefix names: _C.py translates it. */
-[[noreturn]] void throw_type_error(const std::string &text) { throw std::runtime_error("TypeError: " + text); }
-[[noreturn]] void throw_not_implemented(const std::string &text) { throw std::runtime_error("NotImplementedError: " + text); }
+[[noreturn]] void throw_type_error(const char *message) { throw std::runtime_error(text("TypeError: %s", message)); }
+[[noreturn]] void throw_not_implemented(const char *message) { throw std::runtime_error(text("NotImplementedError: %s", message)); }
 
 /* ---- where a call runs --------------------------------------------------------------------------------------- */
 
@@ -183,10 +199,10 @@ dg_dtype Call::read(const char *, const Dtype &arg) const
 
 dg_str Call::read(const char *, const Str &arg) const
 {
-    dg_str text = {};
-    check_torch(torch_string_c_str(arg.handle.get(), &text.data));
-    check_torch(torch_string_length(arg.handle.get(), &text.len));
-    return text;
+    dg_str view = {};
+    check_torch(torch_string_c_str(arg.handle.get(), &view.data));
+    check_torch(torch_string_length(arg.handle.get(), &view.len));
+    return view;
 }
 
 dg_tensor *Call::read(const char *name, Tensor &arg) const
@@ -198,7 +214,7 @@ dg_tensor *Call::read(const char *name, Tensor &arg) const
     bool is_defined = false;
     check_torch(aoti_torch_is_defined(handle, &is_defined));
     if (!is_defined) /* torch lets None through for a Tensor */
-        throw_type_error(std::string(op_) + ": " + name + " is None, expected a tensor");
+        throw_type_error(text("%s: %s is None, expected a tensor", op_, name).c_str());
 
     int64_t ndim = 0;
     int32_t dtype = 0;
@@ -207,7 +223,7 @@ dg_tensor *Call::read(const char *name, Tensor &arg) const
     check_torch(aoti_torch_get_device_type(handle, &device_type));
     check_torch(aoti_torch_get_device_index(handle, &device_index));
     if (device_type != torch_cpu && device_type != torch_cuda)
-        throw std::invalid_argument(std::string(op_) + ": " + name + " is neither on the CPU nor on a CUDA device");
+        throw std::invalid_argument(text("%s: %s is neither on the CPU nor on a CUDA device", op_, name));
     check_torch(aoti_torch_get_data_ptr(handle, &view.data));
     check_torch(aoti_torch_get_dim(handle, &ndim));
     check_torch(aoti_torch_get_dtype(handle, &dtype));
@@ -289,8 +305,7 @@ dg_tensor *Call::read(const char *name, Optional<Tensor> &arg) const
 void Call::check_length(const char *name, size_t expected, size_t got) const
 {
     if (got != expected)
-        throw std::invalid_argument(std::string(op_) + ": " + name + " needs " + std::to_string(expected) + " ints, got " +
-                                    std::to_string(got));
+        throw std::invalid_argument(text("%s: %s needs %zu ints, got %zu", op_, name, expected, got));
 }
 
 /* ---- results and errors -------------------------------------------------------------------------------------- */
@@ -323,14 +338,14 @@ void check_all_meta(const char *op, std::initializer_list<NamedTensor> tensors)
         int32_t device_type = 0;
         check_torch(aoti_torch_get_device_type(tensor.handle, &device_type));
         if (device_type == torch_cpu || device_type == torch_cuda)
-            throw std::invalid_argument(std::string(op) + ": " + tensor.name + " is a tensor with data, expected one on the meta device" +
-                                        " as another argument is");
+            throw std::invalid_argument(text("%s: %s is a tensor with data, expected one on the meta device as another argument is", op,
+                                             tensor.name));
     }
 }
 
 void refuse(const char *op, const char *why)
 {
-    throw_not_implemented(std::string(op) + ": " + why);
+    throw_not_implemented(text("%s: %s", op, why).c_str());
 }
 
 dg_tensor *Result::allocate()
@@ -367,16 +382,22 @@ StableIValue slot_of_list(const std::vector<StableIValue> &slots)
 
 namespace {
 
-std::string registration_error;
+/* Local to a function, so that it exists however early the constructor that registers runs. */
+std::string &registration_error()
+{
+    static std::string error;
+    return error;
+}
 
 void check_library(const Operator *operators, size_t count)
 {
-    std::vector<const char *> schemas;
+    std::vector<const char *> schemas(count);
     for (size_t i = 0; i < count; i++)
-        schemas.push_back(operators[i].schema);
+        schemas[i] = operators[i].schema;
     if (dg_schema_hash_of(schemas.data(), schemas.size()) != dg_schema_hash())
-        throw std::runtime_error(std::string("the libdeep_gemm that was loaded, release ") + dg_version() +
-                                 ", was built from other operators than its torch host, release " DG_VERSION);
+        throw std::runtime_error(text("the libdeep_gemm that was loaded, release %s, was built from other operators than its torch host, "
+                                      "release %s",
+                                      dg_version(), DG_VERSION));
 }
 
 Library open(const char *name_space, const char *key)
@@ -424,12 +445,13 @@ try {
     for (Library *library : {&schemas, &cpu, &cuda, &meta, &settings, &views})
         library->release(); /* for the life of the process: deleting one would take its registrations back */
 } catch (const std::exception &error) {
-    registration_error = error.what();
+    registration_error() = error.what();
 }
 
 } /* namespace glue */
 
 const char *dg_torch_registration_error(void)
 {
-    return glue::registration_error.empty() ? nullptr : glue::registration_error.c_str();
+    const std::string &error = glue::registration_error();
+    return error.empty() ? nullptr : error.c_str();
 }

@@ -6,6 +6,9 @@ contract leaves open and a kernel needs (which sizes, what a list holds) stands 
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,11 +23,60 @@ from codegen.schema_file import parse_file
 
 SCHEMA = Path(os.environ["DG_SOURCE_DIR"], "schema", "ops.schema")
 
-# By operator: values of arguments, and sizes of dimensions.
+# By operator: values of arguments, sizes of dimensions, and shapes that a contract leaves open.
+M_GROUPED = {"m": 256, "groups": 2, "grouped_layout": [0] * 128 + [1] * 128}
+MASKED = {"groups": 3, "max_m": 6, "masked_m": [3, 0, 6]}
+K_GROUPED = {"groups": 3, "ks_cpu": [128, 0, 136], "sum_k": 264, "grouped_layout": [128, 0, 136]}
+MQA = {
+    "seq_len": 4,
+    "seq_len_kv": 12,
+    "heads": 8,
+    "head_dim": 32,
+    "cu_seq_len_k_start": [0, 0, 2, 3],
+    "cu_seq_len_k_end": [3, 5, 12, 12],
+}
+PAGED = {
+    "batch": 2,
+    "next_n": 1,
+    "heads": 8,
+    "head_dim": 32,
+    "pages": 4,
+    "block_kv": 32,
+    "max_pages": 2,
+    "slots": 4,
+    "max_context_len": 64,
+    "context_lens": [20, 50],
+    "indices": [0, 1],
+    "block_table": [[2, 0], [1, 3]],
+    "schedule_meta": [[0, 0], [0, 1], [1, 0], [2, 0]],
+    "clean_logits": True,
+}
 CHOICES: dict[str, dict[str, Any]] = {
+    "m_grouped_fp8_fp4_gemm_nt_contiguous": M_GROUPED,
+    "m_grouped_fp8_fp4_gemm_nn_contiguous": M_GROUPED,
+    "m_grouped_bf16_gemm_nt_contiguous": M_GROUPED,
+    "m_grouped_bf16_gemm_nn_contiguous": M_GROUPED,
+    "m_grouped_fp8_fp4_gemm_nt_masked": MASKED,
+    "m_grouped_bf16_gemm_nt_masked": MASKED,
+    "k_grouped_fp8_gemm_tn_contiguous": K_GROUPED,
+    "k_grouped_fp8_gemm_nt_contiguous": {**K_GROUPED, "m": 6, "n": 10, "a": [264 * 6], "b": [264 * 10]},
+    "k_grouped_bf16_gemm_tn_contiguous": K_GROUPED,
     "fp8_gemm_nt_skip_head_mid": {"head_splits": [4, 2, 3], "n": 14},
-    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": {"ks_cpu": [128, 0, 640], "groups": 3, "sf_k": 6, "gran_k": 128},
-    "transform_sf_into_required_layout": {"recipe": [1, 128], "mn": 6, "k": 260},
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": {
+        "groups": 3,
+        "ks_cpu": [128, 0, 640],
+        "sf_k": 6,
+        "gran_k": 128,
+        "grouped_layout": [128, 0, 640],
+    },
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor": {"psum_layout": [2, 6]},
+    "transform_sf_into_required_layout": {"psum_layout": [2, 6], "recipe": [1, 128], "mn": 6, "k": 260},
+    "fp8_fp4_mqa_logits": MQA,
+    "fp8_mqa_logits": MQA,
+    "get_paged_mqa_logits_metadata": {"num_sms": 3, **PAGED},
+    "fp8_fp4_paged_mqa_logits": PAGED,
+    "fp8_paged_mqa_logits": PAGED,
+    "per_channel_cast_to_fp8": {"gran_k": 2},
     "get_tma_aligned_size": {"x": 7, "element_size": 4},
     "set_mk_alignment_for_contiguous_layout": {"new_value": 128},
     "set_num_sms": {"new_num_sms": 100},
@@ -34,7 +86,22 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 FREE_SIZE = 2  # of a dimension that says only that it is what it is
 
-SIZES = {"m": 6, "n": 10, "k": 264, "mn": 6, "sf_k": 8, "groups": 3}
+# What else these operators do, as changes of the choices above.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "fp8_fp4_gemm_nt": [{"recipe": [1, 1, 32]}, {"recipe_a": [1, 64], "recipe_b": [64, 128]}],
+    "m_grouped_fp8_fp4_gemm_nt_contiguous": [{"use_psum_layout": True, "grouped_layout": [100, 256]}],
+    "m_grouped_bf16_gemm_nt_contiguous": [{"use_psum_layout": True, "grouped_layout": [100, 256], "ensure_zero_padding": False}],
+    "einsum": [{"expr": "bhr,hdr->bhd"}, {"expr": "bhd,hdr->bhr"}],
+    "fp8_einsum": [{"expr": "bhd,hdr->bhr"}, {"expr": "bhd,bhr->hdr"}],
+    "transform_sf_into_required_layout": [
+        {"recipe": [1, 32]},
+        {"recipe": [128, 128]},
+        {"recipe": [1, 128, 128], "is_sfa": True, "num_groups": 2},
+        {"recipe": [1, 32], "num_groups": 2},
+    ],
+}
+
+SIZES = {"m": 6, "n": 10, "k": 264, "mn": 6, "sf_k": 8, "groups": 3}  # any other one is 4
 
 DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn,
@@ -43,6 +110,7 @@ DTYPES = {
 }  # fmt: skip
 
 
+@functools.cache
 def all_operators() -> tuple[m.Operator, ...]:
     library, report = parse_file(str(SCHEMA), SCHEMA.read_bytes())
     assert library is not None, report
@@ -101,35 +169,58 @@ def copy_of(x: Tensor) -> Tensor:
 
 
 def samples(op: m.Operator) -> Iterator[Sample]:
-    """One sample for every dtype of every alternative of every tensor argument, the other tensors staying at their first one
-    wherever the contract lets them."""
+    """One sample for every dtype of every alternative of every tensor argument, the other tensors staying at their first one wherever
+    the contract lets them; and the variants."""
     contracts = {c.name: c for c in op.contracts if isinstance(c, m.TensorContract) and c.like is None}
-    seen: set[tuple[tuple[str, m.DType, int], ...]] = set()
+    seen: set[tuple[tuple[str, m.DType | str, int], ...]] = set()
     first = {name: options(contract)[0] for name, contract in contracts.items()}
-    for name, contract in contracts.items() or ():
+    optional = {name for name in contracts if argument(op, name).is_optional}
+    base = CHOICES.get(op.symbol, {})
+    for name, contract in contracts.items():
         for option in options(contract):
-            for is_given in (True, False) if argument(op, name).is_optional else (True,):
-                chosen = {**first, name: option}
-                absent = {n for n in contracts if argument(op, n).is_optional and (n != name or not is_given)}
-                sample = make(op, chosen, absent)
-                key = tuple((n, d, i) for n, (d, i) in chosen.items() if n not in absent)
-                if sample is not None and key not in seen:
-                    seen.add(key)
-                    yield sample
+            made = nearest(op, base, contracts, {**first, name: option}, name, optional - {name})
+            if made is not None and made[0] not in seen:
+                seen.add(made[0])
+                yield made[1]
     if not contracts:
-        sample = make(op, {}, set())
+        sample = make(op, base, {}, set())
         assert sample is not None, op.symbol
         yield sample
+    for number, variant in enumerate(VARIANTS.get(op.symbol, []), 1):
+        made = nearest(op, {**base, **variant}, contracts, first, "", optional)
+        assert made is not None, f"{op.symbol}: variant {number} is not valid"
+        yield Sample(op, f"variant {number}", made[1].arguments)
 
 
-Option = tuple[m.DType, int]  # dtype, index of the alternative
+def nearest(
+    op: m.Operator,
+    choices: dict[str, Any],
+    contracts: Mapping[str, m.TensorContract],
+    wanted: Mapping[str, Option],
+    fixed: str,
+    absent: set[str],
+) -> tuple[tuple[tuple[str, m.DType | str, int], ...], Sample] | None:
+    """The valid call that differs from the wanted one in the fewest tensors, the fixed one excepted, and has at most one optional
+    tensor more; with a key of what was taken."""
+    others = [name for name in contracts if name != fixed]
+    takes = [dict(zip(others, taken)) for taken in itertools.product(*(options(contracts[name]) for name in others))]
+    takes.sort(key=lambda taken: sum(taken[name] != wanted[name] for name in others))
+    for more in (set[str](), *({name} for name in sorted(absent))):
+        for taken in takes:
+            chosen = {**wanted, **taken}
+            sample = make(op, choices, chosen, absent - more)
+            if sample is not None:
+                return tuple((n, d, i) for n, (d, i) in chosen.items() if n not in absent - more), sample
+    return None
+
+
+Option = tuple[m.DType | str, int]  # dtype, or the argument that has it; index of the alternative
 
 
 def options(contract: m.TensorContract) -> list[Option]:
-    result = []
+    result: list[Option] = []
     for i, alternative in enumerate(contract.alternatives):
-        assert alternative.dtype_of is None, "a dtype taken from another argument is not known here"
-        result += [(dtype, i) for dtype in alternative.dtypes]
+        result += [(dtype, i) for dtype in alternative.dtypes or (alternative.dtype_of or "",)]
     return result
 
 
@@ -142,10 +233,16 @@ class Scope:
     """What expressions see: values of arguments, sizes, lets, and of tensors dtype and rank before they exist."""
 
     op: m.Operator
+    choices: dict[str, Any]
     values: dict[str, Any]
     chosen: Mapping[str, Option]
     absent: set[str]
     lets: dict[str, m.Expr] = field(default_factory=dict)
+    asked: set[tuple[str, int]] = field(default_factory=set)  # sizes on their way
+
+    def dtype(self, name: str) -> m.DType:
+        dtype = self.chosen[name][0]
+        return self.dtype(dtype) if isinstance(dtype, str) else dtype
 
     def value(self, e: m.Expr) -> Any:
         if isinstance(e, m.Literal):
@@ -175,7 +272,7 @@ class Scope:
         if e.function == "given":
             return name not in self.absent and self.values.get(name, True) is not None
         if e.function == "dtype":
-            return self.chosen[name][0]
+            return self.dtype(name)
         if e.function == "rank":
             return len(self.shape_of(name))
         if e.function == "len":
@@ -183,13 +280,17 @@ class Scope:
         if e.function == "sum_ceil":
             y = self.value(e.args[1])
             return sum(-(-x // y) for x in self.values[name])
+        if e.function == "stride":
+            shape = [int(self.value(size)) for size in self.shape_of(name)]
+            return math.prod(shape[self.value(e.args[1]) + 1 :])
         assert e.function == "dim", e.function
         axis = self.value(e.args[1])
-        shape = self.shape_of(name)
-        size = shape[axis]
-        if size == e or (isinstance(size, m.NameRef) and size.role == "let"):
+        if (name, axis) in self.asked:
             return FREE_SIZE  # `psum_layout: i32 [dim(psum_layout, 0)]`
-        return self.value(size)
+        self.asked.add((name, axis))
+        size = self.value(self.shape_of(name)[axis])
+        self.asked.remove((name, axis))
+        return size
 
     def shape_of(self, name: str) -> tuple[m.Expr, ...]:
         contract = next(c for c in self.op.contracts if c.name == name)
@@ -206,16 +307,13 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def make(op: m.Operator, chosen: Mapping[str, Option], absent: set[str]) -> Sample | None:
-    """The call with these dtypes and alternatives; None when conditions of the contracts exclude it."""
-    choices = CHOICES.get(op.symbol, {})
-    values: dict[str, Any] = {d.name: choices.get(d.name, SIZES.get(d.name)) for d in op.dimensions}
+def make(op: m.Operator, choices: dict[str, Any], chosen: Mapping[str, Option], absent: set[str]) -> Sample | None:
+    """The call with these choices, dtypes and alternatives; None when conditions of the contracts exclude it."""
+    values: dict[str, Any] = {d.name: choices.get(d.name, SIZES.get(d.name, 4)) for d in op.dimensions}
     for arg, contract in zip(op.schema.args, op.contracts):
         if isinstance(contract, m.ValueContract):
             values[arg.name] = choices[arg.name] if arg.name in choices else value_of(op, arg, contract)
-    unknown = [d for d, size in values.items() if size is None and any(d == x.name for x in op.dimensions)]
-    assert not unknown, f"{op.symbol}: add sizes of {unknown} to CHOICES"
-    scope = Scope(op, values, chosen, absent, {let.name: let.expr for let in op.lets})
+    scope = Scope(op, choices, values, chosen, absent, {let.name: let.expr for let in op.lets})
     for name, (_, index) in chosen.items():
         contract = next(c for c in op.contracts if c.name == name)
         assert isinstance(contract, m.TensorContract)
@@ -223,7 +321,7 @@ def make(op: m.Operator, chosen: Mapping[str, Option], absent: set[str]) -> Samp
         if name not in absent and alternative.when is not None and not scope.value(alternative.when):
             return None
         earlier = contract.alternatives[:index]
-        if any(chosen[name][0] in a.dtypes and (a.when is None or scope.value(a.when)) and same_rank(a, alternative) for a in earlier):
+        if any(scope.dtype(name) in a.dtypes and (a.when is None or scope.value(a.when)) and same_rank(a, alternative) for a in earlier):
             return None
     if not all(scope.value(r.expr) for r in op.requires):
         return None
@@ -237,7 +335,7 @@ def make(op: m.Operator, chosen: Mapping[str, Option], absent: set[str]) -> Samp
             arguments[arg.name] = None
         else:
             arguments[arg.name] = tensor_of(scope, arg.name)
-    label = "-".join(f"{name}:{dtype.value}{index or ''}" for name, (dtype, index) in chosen.items() if name not in absent)
+    label = "-".join(f"{name}:{scope.dtype(name).value}{index or ''}" for name, (_, index) in chosen.items() if name not in absent)
     return Sample(op, label or "call", arguments)
 
 
@@ -259,34 +357,36 @@ def value_of(op: m.Operator, arg: m.Argument, contract: m.ValueContract) -> Any:
 
 
 def tensor_of(scope: Scope, name: str) -> Tensor:
-    """A tensor with random contents that are valid whatever the operator does with them."""
-    dtype, index = scope.chosen[name]
-    shape = [int(scope.value(e)) for e in scope.shape_of(name)]
+    """A tensor with contents that are valid whatever the operator does with them: chosen ones, or random ones."""
+    dtype, index = scope.dtype(name), scope.chosen[name][1]
     contract = next(c for c in scope.op.contracts if c.name == name)
     assert isinstance(contract, m.TensorContract)
-    if dtype is m.DType.f4e2m1:
+    alternative = contract.alternatives[index]
+    chosen = scope.choices.get(name)
+    if alternative.shape is None:
+        assert chosen is not None, f"{scope.op.symbol}: add a shape of {name} to CHOICES"
+        shape = list(chosen)
+    else:
+        shape = [int(scope.value(e)) for e in alternative.shape]
+    if alternative.shape is not None and chosen is not None:
+        x = torch.tensor(chosen, dtype=DTYPES[dtype.value])
+        x = x.view(*x.shape, *[1] * (len(shape) - x.dim())).expand(shape).contiguous()
+    elif dtype is m.DType.f4e2m1:
         shape[-1] = -(-shape[-1] // 2)  # pairs
         x = torch.randint(0, 256, shape, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     elif dtype is m.DType.f8e4m3:
         x = torch.randn(shape).to(torch.float8_e4m3fn)
-    elif dtype is m.DType.f32 and name.startswith("sf"):
+    elif dtype is m.DType.f32 and "sf" in name:
         x = torch.randint(-3, 3, shape).float().exp2()  # powers of two: they can be packed
-    elif dtype is m.DType.i32 and name.startswith("sf"):
+    elif dtype is m.DType.i32 and "sf" in name:
         x = torch.randint(124, 131, [*shape, 4], dtype=torch.uint8).view(torch.int32).squeeze(-1)
-    elif name in LAYOUTS:
-        x = LAYOUTS[name](shape)
+    elif dtype is m.DType.u8:
+        x = torch.randint(0, 64, shape, dtype=torch.uint8)  # finite whether they are codes or parts of f32
     else:
+        assert dtype.value.startswith(("f", "bf")), f"{scope.op.symbol}: add the contents of {name} to CHOICES"
         x = torch.randn(shape).to(DTYPES[dtype.value])
-    strides = contract.alternatives[index].strides
-    if strides is None:
+    if alternative.strides is None:
         return x
-    values = [int(scope.value(e)) for e in strides]
-    storage = torch.zeros(sum((n - 1) * s for n, s in zip(shape, values)) + 1, dtype=x.dtype)
-    return torch.as_strided(storage, shape, values).copy_(x)
-
-
-# Integer tensors whose contents matter.
-LAYOUTS = {
-    "grouped_layout": lambda shape: torch.tensor([128, 0, 640], dtype=torch.int32),
-    "psum_layout": lambda shape: torch.tensor([2, 6][: shape[0]], dtype=torch.int32),
-}
+    strides = [int(scope.value(e)) for e in alternative.strides]
+    storage = torch.zeros(sum((n - 1) * s for n, s in zip(shape, strides)) + 1, dtype=x.dtype)
+    return torch.as_strided(storage, shape, strides).copy_(x)

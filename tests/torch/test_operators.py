@@ -35,6 +35,8 @@ def memory_of(x: Tensor) -> bytes:
 
 def same_bits(x: Any, y: Any) -> bool:
     """Results: equal in their elements and layout. The padding between them may be anything."""
+    if isinstance(x, tuple):
+        return len(x) == len(y) and all(map(same_bits, x, y))
     if isinstance(x, Tensor):
         elements_are_equal = memory_of(x.contiguous()) == memory_of(y.contiguous())
         return x.dtype == y.dtype and x.shape == y.shape and x.stride() == y.stride() and elements_are_equal

@@ -135,6 +135,11 @@ def dtype_of(x: Tensor | torch.dtype) -> torch.dtype:
     return x if isinstance(x, torch.dtype) else x.dtype
 
 
+def sum_ceil(items: Any, y: int) -> int:
+    """The sum of ceil(item / y)."""
+    return sum(-(-item // y) for item in items)
+
+
 def is_fp4(x: Tensor) -> bool:
     """Whether an operand that may be FP4 is: as torch's own pairs, or as bytes."""
     return x.dtype in (torch.float4_e2m1fn_x2, torch.int8, torch.uint8)

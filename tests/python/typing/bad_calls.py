@@ -1,5 +1,5 @@
-"""Calls that type checkers must refuse. A comment at the end of a line names the errors of that line, mypy's and basedpyright's;
-any other error, and any that is missing, fails the test."""
+"""Calls that type checkers must refuse. A comment at the end of a line names the errors of that line, mypy's, then
+basedpyright's; any other error, and any that is missing, fails the test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import deep_gemm
-from deep_gemm import _C
+from deep_gemm import _C  # pyright: ignore[reportPrivateUsage]
 
 
 def gemms(x: Tensor, sf: Tensor, d: Tensor) -> None:
@@ -22,8 +22,8 @@ def gemms(x: Tensor, sf: Tensor, d: Tensor) -> None:
     deep_gemm.fp8_gemm_nt((x, sf), (x, sf), d, disable_ue8m0_cast="no")  # error: arg-type, reportArgumentType
     deep_gemm.bf16_gemm_nt(x, x, None)  # error: arg-type, reportArgumentType
     deep_gemm.bf16_gemm_nt(x, x, d, compiled_dims=3)  # error: arg-type, reportArgumentType
-    result: Tensor = deep_gemm.bf16_gemm_nt(x, x, d)  # error: func-returns-value, reportAssignmentType
-    deep_gemm.bf16_gemm_xt(x, x, result)  # error: attr-defined, reportAttributeAccessIssue
+    result: Tensor = deep_gemm.bf16_gemm_nt(x, x, d)  # error: func-returns-value assignment, reportAssignmentType
+    deep_gemm.bf16_gemm_xt(x, x, result)  # error: attr-defined, reportAttributeAccessIssue reportUnknownMemberType
 
 
 def others(sf: Tensor) -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import deep_gemm
-from deep_gemm import _C, bf16_gemm_nt, fp8_gemm_nt
+from deep_gemm import _C  # pyright: ignore[reportPrivateUsage]
+from deep_gemm import bf16_gemm_nt, fp8_gemm_nt
 from deep_gemm.testing import assert_bitwise_equal, calc_diff, count_bytes
 from deep_gemm.utils import align, ceil_div, per_block_cast_to_fp8, per_token_cast_to_fp8
 from deep_gemm.utils.layout import get_mn_major_tma_aligned_tensor, get_tma_aligned_size

@@ -1,15 +1,16 @@
 """Integer helpers, scales that are powers of two, and casts to FP8 and FP4 with block scales.
 
-Every cast works in f32 and gives the same bits on every device:
-
-    amax = max |x| of the block, at least 1e-4        sf = amax / 448 (FP8) or amax / 6 (FP4), rounded up to a power of two with use_ue8m0
-    code = x * (1 / sf), rounded to nearest even      value = code * sf
+The casts are the operators of the same names. On CUDA, where these have no kernel, the expressions that define them run instead; the
+bits are the same.
 """
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
+
+from .. import _C  # pyright: ignore[reportPrivateUsage]
+from . import expressions
+from .scales import align, ceil_div, ceil_to_ue8m0, describe, pack_ue8m0_to_int, unpack_ue8m0_from_int
 
 __all__ = [
     "align",
@@ -26,107 +27,33 @@ __all__ = [
     "unpack_ue8m0_from_int",
 ]
 
-_FP8_MAX = 448.0
-_FP4_MAX = 6.0
-_FP4_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_FP4_THRESHOLDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # a tie goes to the smaller magnitude
-_BYTES_PER_WORD = 4  # UE8M0 scales in an int32
-
-
-def ceil_div(x: int, y: int) -> int:
-    """x / y, rounded up."""
-    return -(-x // y)
-
-
-def align(x: int, y: int) -> int:
-    """x rounded up to a multiple of y."""
-    return ceil_div(x, y) * y
-
-
-# ---- scales --------------------------------------------------------------------------------------------------
-
-
-def ceil_to_ue8m0(x: Tensor) -> Tensor:
-    """The smallest powers of two that are no less than |x|, for f32 x, from 2^-126 to 2^127."""
-    bits = x.float().abs().view(torch.int32)
-    exponent = (bits >> 23) + (bits & 0x7FFFFF).bool().int()
-    return (exponent.clamp(1, 254) << 23).view(torch.float32)
-
-
-def pack_ue8m0_to_int(x: Tensor) -> Tensor:
-    """Packs the exponents of powers of two [.., n], n a multiple of 4, into int32 [.., n / 4], the first in the lowest byte."""
-    if x.dtype != torch.float32 or x.dim() == 0 or x.size(-1) % _BYTES_PER_WORD != 0:
-        raise ValueError(f"pack_ue8m0_to_int: x must be f32 with a last dimension that is a multiple of 4, got {_describe(x)}")
-    bits = x.contiguous().view(torch.int32)
-    if bool((bits & ~0x7F800000).any()):
-        raise ValueError("pack_ue8m0_to_int: x must be positive powers of two")
-    return (bits >> 23).to(torch.uint8).view(torch.int32)
-
-
-def unpack_ue8m0_from_int(packed: Tensor) -> Tensor:
-    """The f32 scales [.., 4 * n] of packed exponents [.., n]."""
-    if packed.dtype != torch.int32 or packed.dim() == 0:
-        raise ValueError(f"unpack_ue8m0_from_int: packed must be int32, got {_describe(packed)}")
-    return (packed.contiguous().view(torch.uint8).to(torch.int32) << 23).view(torch.float32)
-
-
-def _scale(amax: Tensor, largest: float, use_ue8m0: bool) -> Tensor:
-    amax = amax.clamp(min=1e-4)
-    # By a tensor: dividing by a number is a multiplication by its rounded reciprocal on CUDA.
-    sf = amax / torch.full_like(amax, largest)
-    return ceil_to_ue8m0(sf) if use_ue8m0 else sf
-
-
-# ---- FP8 -----------------------------------------------------------------------------------------------------
-
 
 def per_token_cast_to_fp8(
     x: Tensor, use_ue8m0: bool, gran_k: int = 128, use_packed_ue8m0: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Codes [m, n] of x [m, n] and one scale per row and gran_k columns, [m, ceil(n / gran_k)]; or packed, four in an int32."""
-    _check_matrix("per_token_cast_to_fp8", x)
-    _check_packing("per_token_cast_to_fp8", use_ue8m0, use_packed_ue8m0)
-    m, n = x.shape
-    padded = _padded(x, 1, gran_k)
-    blocks = padded.view(m, padded.size(1) // gran_k, gran_k)
-    sf = _scale(blocks.abs().amax(dim=2), _FP8_MAX, use_ue8m0)
-    codes = (blocks * (1.0 / sf).unsqueeze(2)).to(torch.float8_e4m3fn).view_as(padded)[:, :n].contiguous()
-    return codes, pack_ue8m0_to_int(sf) if use_packed_ue8m0 else sf
+    if x.is_cuda:
+        return expressions.per_token_cast_to_fp8(x, use_ue8m0, gran_k, use_packed_ue8m0)
+    return _C.per_token_cast_to_fp8(x, use_ue8m0, gran_k, use_packed_ue8m0)
 
 
 def per_channel_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[Tensor, Tensor]:
     """Codes [m, n] of x [m, n], m a multiple of gran_k, and one scale per gran_k rows and column, [m / gran_k, n]."""
-    _check_matrix("per_channel_cast_to_fp8", x)
-    m, n = x.shape
-    if m % gran_k != 0:
-        raise ValueError(f"per_channel_cast_to_fp8: x has m = {m}, expected a multiple of gran_k = {gran_k}")
-    blocks = x.float().reshape(m // gran_k, gran_k, n)
-    sf = _scale(blocks.abs().amax(dim=1), _FP8_MAX, use_ue8m0)
-    return (blocks * (1.0 / sf).unsqueeze(1)).to(torch.float8_e4m3fn).view(m, n), sf
+    if x.is_cuda:
+        return expressions.per_channel_cast_to_fp8(x, use_ue8m0, gran_k)
+    return _C.per_channel_cast_to_fp8(x, use_ue8m0, gran_k)
 
 
 def per_block_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[Tensor, Tensor]:
     """Codes [m, n] of x [m, n] and one scale per gran_k x gran_k block, [ceil(m / gran_k), ceil(n / gran_k)]."""
-    _check_matrix("per_block_cast_to_fp8", x)
-    m, n = x.shape
-    padded = _padded(_padded(x, 1, gran_k), 0, gran_k)
-    blocks = padded.view(padded.size(0) // gran_k, gran_k, padded.size(1) // gran_k, gran_k)
-    sf = _scale(blocks.abs().amax(dim=(1, 3)), _FP8_MAX, use_ue8m0)
-    codes = (blocks * (1.0 / sf)[:, None, :, None]).to(torch.float8_e4m3fn)
-    return codes.view_as(padded)[:m, :n].contiguous(), sf
+    if x.is_cuda:
+        return expressions.per_block_cast_to_fp8(x, use_ue8m0, gran_k)
+    return _C.per_block_cast_to_fp8(x, use_ue8m0, gran_k)
 
 
 def per_custom_dims_cast_to_fp8(x: Tensor, dims: tuple[int, ...], use_ue8m0: bool) -> tuple[Tensor, Tensor]:
     """Codes of x and one scale for every index of the dimensions dims; the others share it. sf has the sizes of dims other than 1."""
-    kept = {dim % x.dim() for dim in dims}
-    shared = tuple(dim for dim in range(x.dim()) if dim not in kept)
-    values = x.float()
-    amax = values.abs().amax(dim=shared, keepdim=True) if shared else values.abs()
-    sf = _scale(amax, _FP8_MAX, use_ue8m0)
-    return (values * (1.0 / sf)).to(torch.float8_e4m3fn), sf.squeeze()
-
-
-# ---- FP4 -----------------------------------------------------------------------------------------------------
+    return expressions.per_custom_dims_cast_to_fp8(x, dims, use_ue8m0)
 
 
 def per_token_cast_to_fp4(
@@ -134,77 +61,21 @@ def per_token_cast_to_fp4(
 ) -> tuple[Tensor, Tensor]:
     """Pairs of FP4 codes, int8 [m, n / 2], of x [m, n], and one scale per row and gran_k columns, [m, ceil(n / gran_k)]; or packed
     to [m, ceil(n / (4 * gran_k))], filled up with 1."""
-    _check_matrix("per_token_cast_to_fp4", x)
-    _check_packing("per_token_cast_to_fp4", use_ue8m0, use_packed_ue8m0)
-    m, n = x.shape
-    if n % 2 != 0:
-        raise ValueError(f"per_token_cast_to_fp4: x has n = {n}, expected an even number")
-    padded = _padded(x, 1, gran_k)
-    blocks = padded.view(m, padded.size(1) // gran_k, gran_k)
-    sf = _scale(blocks.abs().amax(dim=2), _FP4_MAX, use_ue8m0)
-    codes = _to_fp4(blocks * (1.0 / sf).unsqueeze(2)).view_as(padded)[:, :n]
-    if use_packed_ue8m0:
-        sf = pack_ue8m0_to_int(torch.nn.functional.pad(sf, (0, -sf.size(1) % _BYTES_PER_WORD), value=1.0))
-    return _pack_fp4(codes), sf
+    if x.is_cuda:
+        return expressions.per_token_cast_to_fp4(x, use_ue8m0, gran_k, use_packed_ue8m0)
+    return _C.per_token_cast_to_fp4(x, use_ue8m0, gran_k, use_packed_ue8m0)
+
+
+def cast_back_from_fp4(packed: Tensor, sf: Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False) -> Tensor:
+    """The f32 values [m, n] of pairs [m, n / 2] and their scales."""
+    if packed.is_cuda:
+        return expressions.cast_back_from_fp4(packed, sf, gran_k, use_packed_ue8m0)
+    # Contiguous, since the operator takes the pairs of a transposed view along its rows.
+    return _C.cast_back_from_fp4(packed.contiguous(), sf, gran_k, use_packed_ue8m0)
 
 
 def transpose_packed_fp4(a: Tensor) -> Tensor:
     """The pairs [n, m / 2] of the transposed matrix, for pairs [m, n / 2], m even."""
     if a.dim() != 2 or a.element_size() != 1 or a.size(0) % 2 != 0:
-        raise ValueError(f"transpose_packed_fp4: a must be bytes [m, n / 2] with an even m, got {_describe(a)}")
-    return _pack_fp4(_unpack_fp4(a).T).view(a.dtype)
-
-
-def cast_back_from_fp4(packed: Tensor, sf: Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False) -> Tensor:
-    """The f32 values [m, n] of pairs [m, n / 2] and their scales."""
-    codes = _unpack_fp4(packed)
-    m, n = codes.shape
-    magnitudes = torch.tensor(_FP4_VALUES, dtype=torch.float32, device=packed.device)
-    values = magnitudes[(codes & 7).long()]
-    values = torch.where(codes >= 8, -values, values)
-    scales = unpack_ue8m0_from_int(sf) if use_packed_ue8m0 else sf
-    block = torch.arange(n, device=packed.device) // gran_k
-    if scales.size(0) != m or scales.size(1) < ceil_div(n, gran_k):
-        raise ValueError(f"cast_back_from_fp4: sf has shape {tuple(sf.shape)}, which does not cover {m} x {n} values in blocks of {gran_k}")
-    return values * scales[:, block]
-
-
-def _to_fp4(x: Tensor) -> Tensor:
-    """FP4 codes, uint8, of f32 values. There is no negative zero."""
-    code = torch.bucketize(x.abs(), torch.tensor(_FP4_THRESHOLDS, device=x.device)).to(torch.uint8)
-    return torch.where((x < 0) & (code > 0), code | 8, code)
-
-
-def _pack_fp4(codes: Tensor) -> Tensor:
-    """Bytes [m, n / 2] of codes [m, n], the even one in the low four bits."""
-    return (codes[:, 0::2] | (codes[:, 1::2] << 4)).contiguous().view(torch.int8)
-
-
-def _unpack_fp4(packed: Tensor) -> Tensor:
-    """Codes, uint8 [m, n], of bytes [m, n / 2]."""
-    bits = packed.contiguous().view(torch.uint8)
-    return torch.stack((bits & 15, bits >> 4), dim=-1).view(bits.size(0), 2 * bits.size(1))
-
-
-# ---- checks --------------------------------------------------------------------------------------------------
-
-
-def _padded(x: Tensor, dim: int, multiple: int) -> Tensor:
-    """x as f32, filled up with zeros to a multiple along dim."""
-    missing = -x.size(dim) % multiple
-    padding = (0, missing) if dim == 1 else (0, 0, 0, missing)
-    return torch.nn.functional.pad(x.float(), padding)
-
-
-def _check_matrix(function: str, x: Tensor) -> None:
-    if x.dim() != 2 or x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        raise ValueError(f"{function}: x must be bf16, f16 or f32 [m, n], got {_describe(x)}")
-
-
-def _check_packing(function: str, use_ue8m0: bool, use_packed_ue8m0: bool) -> None:
-    if use_packed_ue8m0 and not use_ue8m0:
-        raise ValueError(f"{function}: use_packed_ue8m0 needs use_ue8m0, since only powers of two can be packed")
-
-
-def _describe(x: Tensor) -> str:
-    return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
+        raise ValueError(f"transpose_packed_fp4: a must be bytes [m, n / 2] with an even m, got {describe(a)}")
+    return expressions.pack_fp4(expressions.unpack_fp4(a).T).view(a.dtype)

@@ -1,0 +1,211 @@
+"""The GEMM operators on CUDA tensors: results, the caller's stream and device, capture, and errors that leave everything usable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import opcheck
+
+import deep_gemm
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+Pair = tuple[Tensor, Tensor]
+
+SHAPES = [(1, 129, 256), (70, 90, 7168), (128, 256, 512), (130, 200, 300), (33, 7, 1000), (2000, 1400, 192)]
+
+
+def quantize(x: Tensor, rows: int) -> Pair:
+    """e4m3 codes and one f32 scale for each block of rows x 128."""
+    mn, k = x.shape
+    padded = torch.zeros(-(-mn // rows) * rows, -(-k // 128) * 128, device=x.device)
+    padded[:mn, :k] = x
+    blocks = padded.view(-1, rows, padded.shape[1] // 128, 128)
+    scale = blocks.abs().amax((1, 3)).clamp(1e-4) / 448
+    codes = (blocks / scale[:, None, :, None]).view(padded.shape)[:mn, :k]
+    return codes.to(torch.float8_e4m3fn).contiguous(), scale
+
+
+def exact(pair: Pair, rows: int) -> Tensor:
+    codes, scale = pair
+    mn, k = codes.shape
+    return codes.double() * scale.double().repeat_interleave(rows, 0)[:mn].repeat_interleave(128, 1)[:, :k]
+
+
+def relative_error(got: Tensor, expected: Tensor) -> float:
+    return float((got.double() - expected).norm() / expected.norm())
+
+
+def operands(m: int, n: int, k: int) -> tuple[Pair, Pair]:
+    return quantize(torch.randn(m, k, device="cuda"), 1), quantize(torch.randn(n, k, device="cuda"), 128)
+
+
+def bf16(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-6), (torch.bfloat16, 3e-3)])
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_fp8(m: int, n: int, k: int, dtype: torch.dtype, limit: float) -> None:
+    a, b = operands(m, n, k)
+    before = [x.clone().view(torch.uint8) for x in (*a, *b)]
+    d = torch.full((m, n), float("nan"), device="cuda", dtype=dtype)
+    deep_gemm.fp8_gemm_nt(a, b, d)
+    expected = exact(a, 1) @ exact(b, 128).T
+    assert relative_error(d, expected) < limit
+    assert all(torch.equal(x.view(torch.uint8), y) for x, y in zip((*a, *b), before))
+
+    c = torch.randn(m, n, device="cuda").to(dtype)
+    deep_gemm.fp8_gemm_nt(a, b, d, c=c)
+    assert relative_error(d, expected + c.double()) < limit
+    accumulated = c.clone()
+    deep_gemm.fp8_gemm_nt(a, b, accumulated, c=accumulated)
+    assert torch.equal(accumulated, d)
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+@pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+def test_bf16(layout: str, m: int, n: int, k: int) -> None:
+    a = bf16(m, k) if layout[0] == "n" else bf16(k, m)
+    b = bf16(n, k) if layout[1] == "t" else bf16(k, n)
+    expected = (a if layout[0] == "n" else a.T).double() @ (b if layout[1] == "n" else b.T).double()
+    run: Callable[..., None] = getattr(deep_gemm, f"bf16_gemm_{layout}")
+    for dtype, limit in ((torch.float32, 1e-6), (torch.bfloat16, 3e-3)):
+        d = torch.empty(m, n, device="cuda", dtype=dtype)
+        run(a, b, d)
+        assert relative_error(d, expected) < limit
+
+
+def test_same_as_on_the_cpu() -> None:
+    a, b = operands(70, 90, 400)
+    d = torch.empty(70, 90, device="cuda")
+    deep_gemm.fp8_gemm_nt(a, b, d)
+    d_cpu = torch.empty(70, 90)
+    deep_gemm.fp8_gemm_nt((a[0].cpu(), a[1].cpu()), (b[0].cpu(), b[1].cpu()), d_cpu)
+    assert relative_error(d.cpu(), d_cpu.double()) < 1e-6
+
+
+def test_same_bits_every_time() -> None:
+    a, b = operands(300, 400, 900)
+    results = []
+    for _ in range(5):
+        d = torch.empty(300, 400, device="cuda")
+        deep_gemm.fp8_gemm_nt(a, b, d)
+        results.append(d)
+    assert all(torch.equal(results[0], d) for d in results)
+
+
+def test_runs_on_the_current_stream_and_does_not_wait() -> None:
+    a, b, other = bf16(256, 256), bf16(256, 256), bf16(256, 256)
+    d = torch.zeros(256, 256, device="cuda")
+    stream, done = torch.cuda.Stream(), torch.cuda.Event()
+    deep_gemm.bf16_gemm_nt(a, b, d)  # kernels are loaded
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(400_000_000)  # cycles: a fifth of a second
+        a.copy_(other)
+        deep_gemm.bf16_gemm_nt(a, b, d)
+        done.record()
+    assert not done.query(), "the call waited for the device"
+    stream.synchronize()
+    assert relative_error(d, other.double() @ b.double().T) < 1e-6
+
+
+def test_allocates_nothing() -> None:
+    a, b = operands(256, 256, 512)
+    d = torch.empty(256, 256, device="cuda")
+    deep_gemm.fp8_gemm_nt(a, b, d)
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0], torch.cuda.memory_stats()["allocation.all.allocated"]
+    for _ in range(10):
+        deep_gemm.fp8_gemm_nt(a, b, d)
+    torch.cuda.synchronize()
+    assert (torch.cuda.mem_get_info()[0], torch.cuda.memory_stats()["allocation.all.allocated"]) == before
+
+
+def test_graph_capture() -> None:
+    a, b = operands(130, 200, 300)
+    d = torch.empty(130, 200, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        deep_gemm.fp8_gemm_nt(a, b, d)
+    for _ in range(2):
+        new = quantize(torch.randn(130, 300, device="cuda"), 1)
+        a[0].view(torch.uint8).copy_(new[0].view(torch.uint8))
+        a[1].copy_(new[1])
+        graph.replay()
+        assert relative_error(d, exact(a, 1) @ exact(b, 128).T) < 1e-6
+
+
+def test_another_thread() -> None:
+    a, b = bf16(64, 128), bf16(96, 128)
+    d = torch.zeros(64, 96, device="cuda")
+    torch.cuda.synchronize()
+
+    def run() -> None:
+        deep_gemm.bf16_gemm_nt(a, b, d)
+        torch.cuda.synchronize()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert relative_error(d, a.double() @ b.double().T) < 1e-6
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_device_that_is_not_current() -> None:
+    with torch.cuda.device(1):
+        a, b = bf16(64, 128), bf16(96, 128)
+        d = torch.empty(64, 96, device="cuda")
+    assert torch.cuda.current_device() == 0
+    deep_gemm.bf16_gemm_nt(a, b, d)
+    assert torch.cuda.current_device() == 0
+    assert relative_error(d, a.double() @ b.double().T) < 1e-6
+    with pytest.raises(ValueError, match="bf16_gemm_nt: b"):
+        deep_gemm.bf16_gemm_nt(a, b.to("cuda:0"), d)
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize(
+    "change, argument",
+    [
+        (lambda a, b, d: (a.cpu(), b, d), "(a|b)"),
+        (lambda a, b, d: (a, b.cpu(), d), "b"),
+        (lambda a, b, d: (a, b, d.cpu()), "d"),
+        (lambda a, b, d: (a, b[:, 1:], d), "b"),
+        (lambda a, b, d: (a, b, d[1:]), "d"),
+        (lambda a, b, d: (a, b, d.T.contiguous().T), "d"),
+    ],
+)
+def test_errors_leave_everything_usable(change: Callable[..., tuple[Any, Any, Any]], argument: str) -> None:
+    a, b = bf16(64, 128), bf16(96, 128)
+    d = torch.full((64, 96), 7.0, device="cuda")
+    with pytest.raises(ValueError, match=rf"bf16_gemm_nt: {argument}\b"):
+        deep_gemm.bf16_gemm_nt(*change(a, b, d))
+    torch.cuda.synchronize()
+    assert bool((d == 7.0).all())
+    deep_gemm.bf16_gemm_nt(a, b, d)
+    assert relative_error(d, a.double() @ b.double().T) < 1e-6
+
+
+def test_opcheck_and_compile() -> None:
+    a, b = bf16(64, 128), bf16(96, 128)
+    opcheck(torch.ops.deep_gemm.bf16_gemm_nt.default, (a, b, torch.zeros(64, 96, device="cuda")))
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def doubled(a: Tensor, b: Tensor) -> Tensor:
+        d = torch.empty(a.shape[0], b.shape[0], device=a.device)
+        deep_gemm.bf16_gemm_nt(a, b, d)
+        return d * 2
+
+    assert relative_error(doubled(a, b), 2 * (a.double() @ b.double().T)) < 1e-6
