@@ -33,7 +33,7 @@ endif()
 # compiler's default machine, so the library starts on every CPU and chooses at run time.
 set(DG_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(DG_ISA_FLAGS_avx512 ${DG_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi)
-set(DG_ISA_FLAGS_avx512_bf16 ${DG_ISA_FLAGS_avx512} -mavx512bf16)
+set(DG_ISA_FLAGS_avx512_bf16 ${DG_ISA_FLAGS_avx512} -mavx512bf16 -mgfni)
 set(DG_ISA_FLAGS_amx ${DG_ISA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16)
 
 set(DG_ISAS "")

@@ -19,15 +19,18 @@ function(dg_feature option found reason)
   dg_note(${option} "${found}" "${reason}")
 endfunction()
 
-# dg_note(<name> <on> <text>): one line of the summary.
-function(dg_note name on text)
-  if(on)
+# dg_note(<name> <is_on> <text>): one line of the summary.
+function(dg_note name is_on text)
+  if(is_on)
     set(mark "on ")
   else()
     set(mark "off")
   endif()
   string(LENGTH "${name}" length)
   math(EXPR blanks "24 - ${length}")
+  if(blanks LESS 1)
+    set(blanks 1) # a long name is followed by one blank
+  endif()
   string(REPEAT " " ${blanks} padding)
   set_property(GLOBAL APPEND_STRING PROPERTY DG_SUMMARY "--   ${name}${padding}${mark}  ${text}\n")
 endfunction()
