@@ -336,6 +336,10 @@ static struct operand_case make_operand(int64_t mn, int64_t k, enum dg_gemm_type
     for (int64_t i = 0; i < elements; i++) {
         store_code(&x.operand, i, content);
     }
+    if (elements > 0 && x.operand.stride_k == 1 && x.operand.stride_mn > 0 && one_in(4)) { /* from the last row to the first */
+        x.operand.data = x.data.data + (mn - 1) * x.operand.stride_mn * bits_of(type) / 8;
+        x.operand.stride_mn = -x.operand.stride_mn;
+    }
     if (has_scale) {
         make_scales(&x, mn, k, content);
     } else {
@@ -574,7 +578,7 @@ int main(int argc, char **argv)
     static const int64_t ns[] = {1, 2, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 128, 130, 200};
     static const int64_t ks[] = {0, 1, 2, 3, 7, 16, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 256, 300, 384, 512, 513, 640, 700, 1100};
     static const enum dg_gemm_type types[] = {DG_GEMM_F8E4M3, DG_GEMM_F8E4M3, DG_GEMM_BF16, DG_GEMM_F4E2M1, DG_GEMM_F32};
-    const int64_t count = argc > 1 ? atoll(argv[1]) : 1500;
+    const int64_t count = argc > 1 ? atoll(argv[1]) : 400;
     const int64_t only = argc > 2 ? atoll(argv[2]) : -1;
     avx512_bf16 = (struct dg_gemm_backend){"avx512_bf16", 1, dg_gemm_avx512_bf16_can_run, dg_gemm_avx512_bf16_workspace, dg_gemm_avx512_bf16};
 

@@ -398,7 +398,8 @@ static struct expected expect(const struct dg_mqa_logits_args *args, int64_t s, 
             dot.magnitude += fabs(product);
         }
         const int64_t w_index = (s * args->tokens + t) * q->weights_stride_row + h * q->weights_stride_head;
-        const double w = q->has_bf16_weights ? dg_f32_from_bf16(((const uint16_t *)q->weights)[w_index]) : ((const float *)q->weights)[w_index];
+        const double w = q->has_bf16_weights ? dg_f32_from_bf16(((const uint16_t *)q->weights)[w_index])
+                                             : ((const float *)q->weights)[w_index];
         sum.value += w * (isnan(dot.value) ? dot.value : fmax(dot.value, 0));
         sum.magnitude += fabs(w) * dot.magnitude;
     }
@@ -546,7 +547,7 @@ static void check_case(void)
 
 int main(int argc, char **argv)
 {
-    const int64_t count = argc > 1 ? atoll(argv[1]) : 400;
+    const int64_t count = argc > 1 ? atoll(argv[1]) : 100;
     const int64_t only = argc > 2 ? atoll(argv[2]) : -1;
     for (int64_t index = only < 0 ? 0 : only; index < (only < 0 ? count : only + 1); index++) {
         random_state = 88172645463325252u + (uint64_t)index * 7919u;
