@@ -579,24 +579,41 @@ static void open_panel(const struct plan *plan, const struct slot *slot, struct 
     if (k0 == 0) {
         memset(reach, 0, (size_t)panel->rows * sizeof(*reach));
     }
+    if (plan->folds_b) {
+        for (int64_t x = 0; x < plan->n_block * (plan->k_block / plan->unit); x++) {
+            panel->scales[x] = 1;
+        }
+    }
     if (!is_k_major(&args->b)) {
         gather_k_major(&args->b, n0, panel->rows, k0, panel->count, slot->gathered, plan->k_block * 2);
     }
 }
 
-/* The scales of row r of a panel, and, where they move into exponents, the slot's shifts. */
+/* The scales of row r of a panel, or, where they move into exponents, the slot's shifts. */
 static void scale_panel_row(const struct plan *plan, const struct slot *slot, struct panel *panel, int64_t r)
 {
-    const struct dg_gemm_args *args = plan->args;
+    const struct dg_gemm_scale *sfb = &plan->args->sfb;
     const int64_t j = panel->n0 + r;
-    const int64_t units = ceil_div(panel->count, plan->unit);
-    float *scales = panel->scales + r * (plan->k_block / plan->unit);
     if (plan->folds_b) {
-        const struct dg_gemm_scale none = {.type = DG_SCALE_NONE};
-        fill_scales(&none, &plan->b_limits, j, panel->k0, plan->unit, units, scales, 1);
-        panel->scale_reach = fill_shifts(&args->sfb, &plan->b_limits, j, panel->k0, ceil_div(panel->count, CHUNK), slot->shifts);
+        panel->scale_reach = fill_shifts(sfb, &plan->b_limits, j, panel->k0, ceil_div(panel->count, CHUNK), slot->shifts);
     } else {
-        panel->scale_reach = fill_scales(&args->sfb, &plan->b_limits, j, panel->k0, plan->unit, units, scales, 1);
+        const int64_t units = ceil_div(panel->count, plan->unit);
+        float *scales = panel->scales + r * (plan->k_block / plan->unit);
+        panel->scale_reach = fill_scales(sfb, &plan->b_limits, j, panel->k0, plan->unit, units, scales, 1);
+    }
+    panel->scales_end = sfb->type == DG_SCALE_NONE ? INT64_MAX : r + sfb->gran_mn - j % sfb->gran_mn;
+}
+
+/* Row r has the scales of the row before, or of the tile before: those of the first row of a tile stand for all if they are even. */
+static void repeat_scales(const struct plan *plan, const struct panel *panel, int64_t r)
+{
+    const int64_t units = plan->k_block / plan->unit;
+    if (plan->b_scales_are_even && r % TILE != 0) {
+        return;
+    }
+    const float *from = panel->scales + (r - (plan->b_scales_are_even ? TILE : 1)) * units;
+    for (int64_t u = 0; u < units; u++) {
+        panel->scales[r * units + u] = from[u];
     }
 }
 
@@ -606,7 +623,6 @@ static void decode_panel(const struct plan *plan, const struct decoder *t, const
     const struct dg_gemm_args *args = plan->args;
     const struct dg_gemm_operand *b = &args->b;
     const int64_t tile_stride = ceil_div(panel->count, CHUNK) * TILE_CODES;
-    const int64_t units_stride = plan->k_block / plan->unit;
     const int16_t *shifts = plan->folds_b ? slot->shifts : NULL;
     const bool is_gathered = !is_k_major(b);
     const struct code_row first = code_row_of(b, panel->n0, panel->k0);
@@ -618,13 +634,9 @@ static void decode_panel(const struct plan *plan, const struct decoder *t, const
             continue;
         }
         if (r >= panel->scales_end) {
-            const bool has_no_end = args->sfb.type == DG_SCALE_NONE;
-            panel->scales_end = has_no_end ? INT64_MAX : r + args->sfb.gran_mn - (panel->n0 + r) % args->sfb.gran_mn;
             scale_panel_row(plan, slot, panel, r);
-        } else if (!plan->b_scales_are_even || r % TILE == 0) {
-            for (int64_t u = r * units_stride; u < (r + 1) * units_stride; u++) {
-                panel->scales[u] = panel->scales[u - (plan->b_scales_are_even ? TILE : 1) * units_stride];
-            }
+        } else if (!plan->folds_b) {
+            repeat_scales(plan, panel, r);
         }
         const int64_t offset = r * b->stride_mn * code_bits(b->type) / 8; /* either sign; a whole number of bytes */
         struct code_row row = {first.codes + offset, b->type};
@@ -1011,43 +1023,44 @@ static inline __attribute__((always_inline)) void dot_rows_of(const int m, const
             totals[r][i] = unit_sums.sums[r][i][0] = unit_sums.sums[r][i][1] = _mm512_setzero_ps();
         }
     }
-    for (int64_t k = 0; k < k_end; k += DOT_K) {
-        bool is_normal = false;
-        if (decoding == DOT_F8E4M3 && k_end - k >= DOT_K) {
-            __m512i abnormal = _mm512_setzero_si512();
+    const int64_t step = max_i64(plan->unit, DOT_K);
+    int64_t unit = 0;
+    for (int64_t k0 = 0; k0 < k_end; k0 += step) {
+        for (int64_t k = k0; k < min_i64(k0 + step, k_end); k += DOT_K) {
+            bool is_normal = false;
+            if (decoding == DOT_F8E4M3 && k_end - k >= DOT_K) {
+                __m512i abnormal = _mm512_setzero_si512();
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                abnormal = gather_abnormal(abnormal, _mm512_loadu_si512(b->codes[r].codes + k));
+                for (int r = 0; r < rows; r++) {
+                    abnormal = gather_abnormal(abnormal, _mm512_loadu_si512(b->codes[r].codes + k));
+                }
+                is_normal = all_are_normal(abnormal);
             }
-            is_normal = all_are_normal(abnormal);
+            if (is_normal) {
+                dot_step(m, rows, DOT_NORMAL_F8E4M3, t, b, plan->a_tiles, a_stride, k, k_end - k, &unit_sums, largest);
+            } else {
+                dot_step(m, rows, decoding, t, b, plan->a_tiles, a_stride, k, k_end - k, &unit_sums, largest);
+            }
         }
-        if (is_normal) {
-            dot_step(m, rows, DOT_NORMAL_F8E4M3, t, b, plan->a_tiles, a_stride, k, k_end - k, &unit_sums, largest);
-        } else {
-            dot_step(m, rows, decoding, t, b, plan->a_tiles, a_stride, k, k_end - k, &unit_sums, largest);
-        }
-        if ((k + DOT_K) % plan->unit != 0 && k + DOT_K < k_end && plan->unit >= DOT_K) {
-            continue;
-        }
-        const int64_t unit = k / plan->unit;
-        const int64_t last = plan->unit >= DOT_K || unit + 1 == plan->units ? unit : unit + 1; /* that of the second half */
+        const bool has_two_units = plan->unit < DOT_K && unit + 1 < plan->units;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
 #pragma GCC unroll 4
             for (int i = 0; i < m; i++) {
-                const float *a_scales = plan->a_scales + i;
+                const float *a_scales = plan->a_scales + unit * plan->m_part + i;
                 __m512 *sums = unit_sums.sums[r][i];
-                const __m512 scale = _mm512_set1_ps(b->scales[r][unit] * a_scales[unit * plan->m_part]);
-                if (last == unit) {
-                    totals[r][i] = _mm512_fmadd_ps(_mm512_add_ps(sums[0], sums[1]), scale, totals[r][i]);
-                } else {
-                    const __m512 last_scale = _mm512_set1_ps(b->scales[r][last] * a_scales[last * plan->m_part]);
+                const __m512 scale = _mm512_set1_ps(b->scales[r][unit] * a_scales[0]);
+                if (has_two_units) {
+                    const __m512 second_scale = _mm512_set1_ps(b->scales[r][unit + 1] * a_scales[plan->m_part]);
                     totals[r][i] = _mm512_fmadd_ps(sums[0], scale, totals[r][i]);
-                    totals[r][i] = _mm512_fmadd_ps(sums[1], last_scale, totals[r][i]);
+                    totals[r][i] = _mm512_fmadd_ps(sums[1], second_scale, totals[r][i]);
+                } else {
+                    totals[r][i] = _mm512_fmadd_ps(_mm512_add_ps(sums[0], sums[1]), scale, totals[r][i]);
                 }
                 sums[0] = sums[1] = _mm512_setzero_ps();
             }
         }
+        unit += has_two_units ? 2 : 1;
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {

@@ -34,8 +34,8 @@ enum {
     PACK_K = 1024, /* k of a job of packing a */
     N_STEP = 12,
     DOT_ROWS = 4,
-    DOT_STEP = 2,    /* rows of b at a time */
-    DOT_CHAIN = 2048 /* k of a chain of additions, which is spread over LANES of them */
+    DOT_STEP = 2,  /* rows of b at a time */
+    DOT_UNIT = 512 /* k of chains of additions, at most */
 };
 
 static inline vec vec_zero(void);
@@ -82,6 +82,7 @@ struct plan {
     struct limits a_limits, b_limits;
     bool a_has_rows, b_has_rows; /* scales are constant over SCALE_K; otherwise elements are decoded one by one */
     bool is_dot;
+    int64_t dot_unit; /* k over which the scales of b are constant, a power of two */
     int64_t k_padded; /* to a multiple of GROUP */
     int64_t pack_jobs;
     int64_t workers;
@@ -107,7 +108,7 @@ struct slot {
     float *panel;      /* [n_block][PANEL_STRIDE]; [WIDTH][PACK_STRIDE] while a is packed */
     uint8_t *gathered; /* rows of codes, where an operand is not k-major */
     float *totals;     /* [n_block][m_block]; of dot: [DOT_ROWS][n_block] */
-    float *scales;     /* of a row, or, of dot, of DOT_STEP rows over all k */
+    float *scales;     /* of a row, or, in the dot form, of DOT_STEP rows over all k */
     uint32_t *b_reach; /* [n_block] */
     uint8_t *b_kinds;  /* [n_block] */
 };
@@ -124,7 +125,7 @@ static int64_t slot_layout(const struct plan *plan, uint8_t *base, struct slot *
     const int64_t gathered_codes = max_i64(plan->n_block * K_BLOCK, WIDTH * PACK_K);
     const bool is_gathered = !is_k_major(&plan->args->a) || !is_k_major(&plan->args->b);
     const int64_t totals_floats = plan->n_block * (plan->is_dot ? DOT_ROWS : plan->m_block);
-    const int64_t scale_floats = plan->is_dot ? DOT_STEP * plan->k_padded / SCALE_K : 0;
+    const int64_t scale_floats = plan->is_dot ? DOT_STEP * ceil_div(plan->args->k, plan->dot_unit) : 0;
     int64_t used = 0;
     const int64_t panel = take_bytes(&used, panel_floats * 4);
     const int64_t gathered = take_bytes(&used, is_gathered ? gathered_codes * widest : 0);
@@ -152,6 +153,7 @@ static void make_plan(struct plan *plan, const struct dg_gemm_args *args, uint8_
     plan->a_has_rows = has_long_blocks(&args->sfa, args->k, SCALE_K);
     plan->b_has_rows = has_long_blocks(&args->sfb, args->k, SCALE_K);
     plan->is_dot = args->m <= DOT_ROWS && is_k_major(&args->b) && plan->b_has_rows;
+    plan->dot_unit = args->sfb.type == DG_SCALE_NONE || args->sfb.gran_k >= args->k ? DOT_UNIT : gcd_i64(DOT_UNIT, args->sfb.gran_k);
     plan->k_padded = round_up(args->k, GROUP);
     plan->pack_jobs = ceil_div(args->k, PACK_K);
 
@@ -217,23 +219,35 @@ static inline __attribute__((always_inline)) void prefetch_codes(const enum dg_g
     }
 }
 
+/* One group of a row, `left` codes of which exist, to f32, times its scales. type is a constant of each call, and left is where it is
+ * GROUP. */
+static inline __attribute__((always_inline)) void decode_scaled(const enum dg_gemm_type type, const uint8_t *row, int64_t k, int64_t left,
+                                                                const float *scales, float *out, struct reach_lanes *reach)
+{
+    _Alignas(64) uint8_t buffer[GROUP * 4];
+    vec values[4];
+    decode_group(gathered_type(type), group_codes(type, row, k, left, buffer), values, reach);
+    const float factor = code_factor(gathered_type(type));
+    const vec first = vec_set(scales[k / SCALE_K] * factor);
+    const vec second = HALVES == 1 || left <= SCALE_K ? first : vec_set(scales[k / SCALE_K + 1] * factor);
+    vec_store(out + k, vec_mul(values[0], first));
+    vec_store(out + k + LANES, vec_mul(values[1], second));
+    vec_store(out + k + 2 * LANES, vec_mul(values[2], first));
+    vec_store(out + k + 3 * LANES, vec_mul(values[3], second));
+}
+
 /* `count` codes of a row to f32, times the scales of each SCALE_K; zeros fill the last group. Returns the reach of the row. type is
  * a constant of each call. */
 static inline __attribute__((always_inline)) uint32_t decode_row_of(const enum dg_gemm_type type, const uint8_t *row, int64_t count,
                                                                     const float *scales, float *out)
 {
-    const float factor = code_factor(gathered_type(type));
     struct reach_lanes reach = no_reach();
-    for (int64_t k = 0; k < count; k += GROUP) {
-        _Alignas(64) uint8_t buffer[GROUP * 4];
-        vec values[4];
-        decode_group(gathered_type(type), group_codes(type, row, k, count - k, buffer), values, &reach);
-        const vec first = vec_set(scales[k / SCALE_K] * factor);
-        const vec second = HALVES == 1 || count - k <= SCALE_K ? first : vec_set(scales[k / SCALE_K + 1] * factor);
-        vec_store(out + k, vec_mul(values[0], first));
-        vec_store(out + k + LANES, vec_mul(values[1], second));
-        vec_store(out + k + 2 * LANES, vec_mul(values[2], first));
-        vec_store(out + k + 3 * LANES, vec_mul(values[3], second));
+    int64_t k = 0;
+    for (; k + GROUP <= count; k += GROUP) {
+        decode_scaled(type, row, k, GROUP, scales, out, &reach);
+    }
+    if (k < count) {
+        decode_scaled(type, row, k, count - k, scales, out, &reach);
     }
     return reach_of_lanes(gathered_type(type), &reach);
 }
@@ -507,87 +521,124 @@ static void compute_piece(const struct plan *plan, const struct slot *slot, int6
 
 /* ---- dot form ---------------------------------------------------------------------------------------------- */
 
-/* DOT_STEP rows of b, from k0 on, and what they need. */
+/* DOT_STEP rows of b, and what they need. */
 struct dot_rows {
     const uint8_t *codes[DOT_STEP];
     const uint8_t *next[DOT_STEP]; /* rows that will be read later: they are fetched meanwhile */
-    const float *scales[DOT_STEP]; /* of each SCALE_K, times code_factor() */
+    const float *scales[DOT_STEP]; /* of each unit, times code_factor() */
     struct reach_lanes reach[DOT_STEP];
     float sums[DOT_ROWS][DOT_STEP];
 };
 
-/* Adds the products of m rows of a and DOT_STEP rows of b, over k in [k0, k0 + count), to their sums. m and type are constants of
- * each call. */
-static inline __attribute__((always_inline)) void dot_chain(const int m, const enum dg_gemm_type type, const float *a, int64_t a_stride,
-                                                            int64_t k0, int64_t count, struct dot_rows *b)
-{
-    /* With few rows of a, two chains for each sum, or the additions would wait for one another. */
-    const int chains = m <= 2 ? 2 : 1;
-    vec totals[DOT_ROWS][DOT_STEP][2];
+/* The sums of a unit, and what is gathered of the reach of each row of b. */
+struct dot_sums {
+    vec sums[DOT_ROWS][DOT_STEP][2];
     struct reach_lanes reach[DOT_STEP];
+};
+
+/* The two halves of a group have chains of their own where they may belong to two units, and where few rows of a would leave additions
+ * waiting for one another. */
+static inline __attribute__((always_inline)) int dot_chains(const int m)
+{
+    return HALVES == 2 || m <= 2 ? 2 : 1;
+}
+
+/* Adds the products over one group of k, `left` codes of which exist. m and type are constants of each call, and left is where it is
+ * GROUP. */
+static inline __attribute__((always_inline)) void dot_group(const int m, const enum dg_gemm_type type, const struct plan *plan,
+                                                            const struct dot_rows *b, int64_t k, int64_t left, struct dot_sums *x)
+{
+    _Alignas(64) uint8_t buffers[DOT_STEP][GROUP * 4];
+    vec values[DOT_STEP][4];
 #pragma GCC unroll 2
     for (int r = 0; r < DOT_STEP; r++) {
-        reach[r] = b->reach[r];
+        decode_group(gathered_type(type), group_codes(type, b->codes[r], k, left, buffers[r]), values[r], &x->reach[r]);
+        prefetch_codes(type, b->next[r] + code_bytes(type, k));
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; v++) {
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++) {
-            totals[i][r][0] = vec_zero();
-            totals[i][r][1] = vec_zero();
-        }
-    }
-    for (int64_t k = k0; k < k0 + count; k += GROUP) {
-        _Alignas(64) uint8_t buffers[DOT_STEP][GROUP * 4];
-        vec values[DOT_STEP][4];
+            const vec a = vec_load(plan->a_panels + i * plan->k_padded + k + v * LANES);
 #pragma GCC unroll 2
-        for (int r = 0; r < DOT_STEP; r++) {
-            decode_group(gathered_type(type), group_codes(type, b->codes[r], k, k0 + count - k, buffers[r]), values[r], &reach[r]);
-            prefetch_codes(type, b->next[r] + code_bytes(type, k));
-            const vec first = vec_set(b->scales[r][k / SCALE_K]);
-            const vec second = HALVES == 1 ? first : vec_set(b->scales[r][k / SCALE_K + 1]);
-            values[r][0] = vec_mul(values[r][0], first);
-            values[r][1] = vec_mul(values[r][1], second);
-            values[r][2] = vec_mul(values[r][2], first);
-            values[r][3] = vec_mul(values[r][3], second);
-        }
-#pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) {
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++) {
-                const vec x = vec_load(a + i * a_stride + k + v * LANES);
-#pragma GCC unroll 2
-                for (int r = 0; r < DOT_STEP; r++) {
-                    totals[i][r][v % chains] = vec_fma(x, values[r][v], totals[i][r][v % chains]);
-                }
+            for (int r = 0; r < DOT_STEP; r++) {
+                x->sums[i][r][v % dot_chains(m)] = vec_fma(a, values[r][v], x->sums[i][r][v % dot_chains(m)]);
             }
         }
     }
+}
+
+/* Sums of the products of m rows of a and DOT_STEP rows of b. They are summed unit by unit, and the scale of b enters once for each; that
+ * of a is in a already. m and type are constants of each call. */
+static inline __attribute__((always_inline)) void dot_rows_of(const int m, const enum dg_gemm_type type, const struct plan *plan,
+                                                              struct dot_rows *b)
+{
+    const int64_t k_end = plan->args->k;
+    const int64_t step = max_i64(plan->dot_unit, GROUP);
+    vec totals[DOT_ROWS][DOT_STEP];
+    struct dot_sums x;
 #pragma GCC unroll 2
     for (int r = 0; r < DOT_STEP; r++) {
-        b->reach[r] = reach[r];
+        x.reach[r] = no_reach();
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++) {
-            b->sums[i][r] += vec_sum(vec_add(totals[i][r][0], totals[i][r][1]));
+            totals[i][r] = x.sums[i][r][0] = x.sums[i][r][1] = vec_zero();
+        }
+    }
+    int64_t unit = 0;
+    for (int64_t k0 = 0; k0 < k_end; k0 += step) {
+        const int64_t end = min_i64(k0 + step, k_end);
+        int64_t k = k0;
+        for (; k + GROUP <= end; k += GROUP) {
+            dot_group(m, type, plan, b, k, GROUP, &x);
+        }
+        if (k < end) {
+            dot_group(m, type, plan, b, k, end - k, &x);
+        }
+        const bool has_two_units = plan->dot_unit < GROUP && k_end - k0 > plan->dot_unit;
+#pragma GCC unroll 2
+        for (int r = 0; r < DOT_STEP; r++) {
+            const vec scale = vec_set(b->scales[r][unit]);
+            const vec second_scale = has_two_units ? vec_set(b->scales[r][unit + 1]) : scale;
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++) {
+                totals[i][r] = vec_fma(x.sums[i][r][0], scale, totals[i][r]);
+                x.sums[i][r][0] = vec_zero();
+                if (dot_chains(m) == 2) {
+                    totals[i][r] = vec_fma(x.sums[i][r][1], second_scale, totals[i][r]);
+                    x.sums[i][r][1] = vec_zero();
+                }
+            }
+        }
+        unit += has_two_units ? 2 : 1;
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < DOT_STEP; r++) {
+        b->reach[r] = x.reach[r];
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++) {
+            b->sums[i][r] = vec_sum(totals[i][r]);
         }
     }
 }
 
-static inline __attribute__((always_inline)) void dot_rows_of(const enum dg_gemm_type type, const struct plan *plan, int64_t k0, int64_t count,
-                                                              struct dot_rows *b)
+static inline __attribute__((always_inline)) void dot_type_of(const enum dg_gemm_type type, const struct plan *plan, struct dot_rows *b)
 {
     switch (plan->args->m) {
-    case 1: dot_chain(1, type, plan->a_panels, plan->k_padded, k0, count, b); break;
-    case 2: dot_chain(2, type, plan->a_panels, plan->k_padded, k0, count, b); break;
-    case 3: dot_chain(3, type, plan->a_panels, plan->k_padded, k0, count, b); break;
-    default: dot_chain(4, type, plan->a_panels, plan->k_padded, k0, count, b); break;
+    case 1: dot_rows_of(1, type, plan, b); break;
+    case 2: dot_rows_of(2, type, plan, b); break;
+    case 3: dot_rows_of(3, type, plan, b); break;
+    default: dot_rows_of(4, type, plan, b); break;
     }
 }
 
-static void dot(const struct plan *plan, int64_t k0, int64_t count, struct dot_rows *b)
+static void dot(const struct plan *plan, struct dot_rows *b)
 {
     switch (plan->args->b.type) {
-    case DG_GEMM_BF16: dot_rows_of(DG_GEMM_BF16, plan, k0, count, b); break;
-    case DG_GEMM_F8E4M3: dot_rows_of(DG_GEMM_F8E4M3, plan, k0, count, b); break;
-    case DG_GEMM_F4E2M1: dot_rows_of(DG_GEMM_F4E2M1, plan, k0, count, b); break;
-    case DG_GEMM_F32: dot_rows_of(DG_GEMM_F32, plan, k0, count, b); break;
+    case DG_GEMM_BF16: dot_type_of(DG_GEMM_BF16, plan, b); break;
+    case DG_GEMM_F8E4M3: dot_type_of(DG_GEMM_F8E4M3, plan, b); break;
+    case DG_GEMM_F4E2M1: dot_type_of(DG_GEMM_F4E2M1, plan, b); break;
+    case DG_GEMM_F32: dot_type_of(DG_GEMM_F32, plan, b); break;
     }
 }
 
@@ -596,34 +647,31 @@ static void dot_piece(const struct plan *plan, const struct slot *slot, int64_t 
 {
     const struct dg_gemm_args *args = plan->args;
     const int64_t rows = min_i64(plan->n_block, args->n - n0);
-    const int64_t scales_stride = plan->k_padded / SCALE_K;
+    const int64_t units = ceil_div(args->k, plan->dot_unit);
     const float factor = code_factor(gathered_type(args->b.type));
-    int64_t scaled_row = -1; /* of sfb, that slot->scales holds for each row of b */
+    int64_t scaled_row = -1; /* of sfb, if the slot holds its scales for each of the rows */
     uint32_t scale_reach[DOT_STEP] = {0};
 
     for (int64_t n = 0; n < rows; n += DOT_STEP) {
         struct dot_rows b = {0};
         for (int64_t r = 0; r < DOT_STEP; r++) {
             const int64_t j = n0 + min_i64(n + r, rows - 1); /* an odd last row is multiplied twice */
-            float *scales = slot->scales + r * scales_stride;
+            float *scales = slot->scales + r * units;
             if (j / args->sfb.gran_mn != scaled_row) {
-                scale_reach[r] = fill_scales(&args->sfb, &plan->b_limits, j, 0, SCALE_K, ceil_div(args->k, SCALE_K), scales, 1);
-                for (int64_t x = 0; x < scales_stride; x++) {
-                    scales[x] = x * SCALE_K < args->k ? scales[x] * factor : 0;
+                scale_reach[r] = fill_scales(&args->sfb, &plan->b_limits, j, 0, plan->dot_unit, units, scales, 1);
+                for (int64_t u = 0; u < units; u++) {
+                    scales[u] *= factor;
                 }
             }
             b.scales[r] = scales;
             b.codes[r] = code_row_of(&args->b, j, 0).codes;
             b.next[r] = code_row_of(&args->b, n + DOT_STEP < rows ? j + DOT_STEP : n1 + r, 0).codes;
-            b.reach[r] = no_reach();
         }
         const int64_t first_scaled = (n0 + n) / args->sfb.gran_mn;
         const int64_t last_scaled = (n0 + min_i64(n + DOT_STEP, rows) - 1) / args->sfb.gran_mn;
         scaled_row = first_scaled == last_scaled ? first_scaled : -1;
 
-        for (int64_t k = 0; k < args->k; k += DOT_CHAIN) {
-            dot(plan, k, min_i64(DOT_CHAIN, args->k - k), &b);
-        }
+        dot(plan, &b);
         for (int64_t r = 0; r < min_i64(DOT_STEP, rows - n); r++) {
             slot->b_reach[n + r] = larger_reach(scale_reach[r], reach_of_lanes(gathered_type(args->b.type), &b.reach[r]));
             for (int64_t i = 0; i < args->m; i++) {

@@ -1,8 +1,8 @@
 /* Logits with AMX tiles: TDPBF16PS on 16 heads by 16 keys, 32 of the head at a time.
  *
- * Idea: mqa_logits_fast.h. A word is two bf16, so that a panel of keys is a column of right operands as it is, and 16 queries of heads a left
- * one. Tile: 32 heads by 32 keys in four tile registers, two more for each operand. In flight: while the tile unit multiplies
- * 32 heads, the vector units clamp, weigh and add the 32 before.
+ * Idea: mqa_logits_fast.h. A word is two bf16, so that a panel of keys is a column of right operands as it is, and the heads of a query
+ * are a column of left ones. Tile: 32 heads by 32 keys in four tile registers, two more for each operand. In flight: while the tile unit
+ * multiplies, the vector units clamp, weigh and add the dots before.
  */
 #include "core/cpu.h"
 
@@ -160,7 +160,7 @@ static void add_heads(const struct heads *x, float *sums)
         totals[part][0] = _mm512_setzero_ps();
         totals[part][1] = _mm512_setzero_ps();
     }
-    float *dots = (float *)(void *)x->scratch;     /* of the part before */
+    float *dots = (float *)(void *)x->scratch; /* of the part before */
     float *next_dots = dots + DOTS;
     const int64_t blocks = x->count / HEAD_STEP;
     for (int64_t block = 0; block < blocks; block++) {

@@ -1,5 +1,5 @@
-/* The f32 form of the logits family: a word is an f32, and heads are multiplied in tiles of up to WIDE_HEADS heads by VECTORS vectors of keys,
- * whose sums stay in registers. For AVX2 and AVX-512. Read mqa_logits_fast.h first.
+/* The f32 form of the logits family: a word is an f32, and heads are multiplied in tiles of WIDE_HEADS heads by VECTORS vectors of
+ * keys, whose dots stay in registers. For AVX2 and AVX-512. Read mqa_logits_fast.h first.
  *
  * The including file gives vec and its functions, decode_16() and add_head(), and LANES, VECTORS and WIDE_HEADS.
  */

@@ -140,7 +140,8 @@ dg_status dg_fp8_mqa_logits_impl(dg_context *ctx, const struct dg_fp8_mqa_logits
 /* ---- paged keys -------------------------------------------------------------------------------------------- */
 
 /* On the CPU: block_table has a page for every key of a context, and the cache has that page. */
-static dg_status check_pages(const char *op, const struct dg_mqa_logits_args *args, int64_t max_pages, int64_t pages, bool has_lens_of_tokens)
+static dg_status check_pages(const char *op, const struct dg_mqa_logits_args *args, int64_t max_pages, int64_t pages,
+                             bool has_lens_of_tokens)
 {
     for (int64_t s = 0; s < args->sequences; s++) {
         int64_t keys = 0;
@@ -149,16 +150,18 @@ static dg_status check_pages(const char *op, const struct dg_mqa_logits_args *ar
             if ((end + args->keys.page_keys - 1) / args->keys.page_keys > max_pages) {
                 char place[64];
                 snprintf(place, sizeof(place), has_lens_of_tokens ? "%lld, %lld" : "%lld", (long long)s, (long long)t);
-                return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: context_lens[%s] has %lld keys below max_context_len, but block_table has only %lld pages of %lld keys",
-                               op, place, (long long)end, (long long)max_pages, (long long)args->keys.page_keys);
+                return dg_fail(DG_ERR_INVALID_ARGUMENT,
+                               "%s: context_lens[%s] has %lld keys below max_context_len, but block_table has only %lld pages of %lld keys", op,
+                               place, (long long)end, (long long)max_pages, (long long)args->keys.page_keys);
             }
             keys = end > keys ? end : keys;
         }
         for (int64_t i = 0; i * args->keys.page_keys < keys; i++) {
             const int32_t page = args->keys.table[s * args->keys.table_stride_sequence + i * args->keys.table_stride_page];
             if (page < -1 || page >= pages) {
-                return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: block_table[%lld, %lld] is %d, expected a page of kv_cache, 0 .. %lld, or -1", op,
-                               (long long)s, (long long)i, (int)page, (long long)pages - 1);
+                return dg_fail(DG_ERR_INVALID_ARGUMENT,
+                               "%s: block_table[%lld, %lld] is %d, expected a page of kv_cache, 0 .. %lld, or -1", op, (long long)s,
+                               (long long)i, (int)page, (long long)pages - 1);
             }
         }
     }

@@ -32,8 +32,8 @@ struct dg_mqa_queries {
     int64_t weights_stride_row, weights_stride_head;
 };
 
-/* Key j of sequence s is number j % page_keys on the page table[s * table_stride_sequence + j / page_keys * table_stride_page]; entry -1 means
- * that there is no such key, and its logits are -inf. table == NULL: all keys of the one sequence are on page 0. */
+/* Key j of sequence s is number j % page_keys on the page table[s * table_stride_sequence + j / page_keys * table_stride_page]. Entry -1
+ * means that there is no such key: its logits are -inf. table == NULL: all keys of the one sequence are on page 0. */
 struct dg_mqa_keys {
     const uint8_t *codes; /* [page_keys, head_dim] of page 0 */
     int64_t stride_key, stride_dim;

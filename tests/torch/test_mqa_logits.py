@@ -1,8 +1,8 @@
 """The indexer logits, contiguous and paged, against the formula in float64, for one row of the table: that of DG_BACKEND, or the best.
 
-CMakeLists.txt runs this file once for each row. The bound is that of the arithmetic: sums of head_dim products and of heads terms in f32 are off by
-at most 2^-24 * (head_dim + heads) * sum |scale * w * q * k|, and bf16 logits by half a unit more. DeepGEMM asks for a calc_diff below
-5e-6 of f32 logits and 3e-5 of bf16 ones; here f32 logits are held to 1e-11.
+CMakeLists.txt runs this file once for each row. The bound is that of the arithmetic: sums of head_dim products and of heads terms in
+f32 are off by at most 2^-24 * (head_dim + heads) * sum |scale * w * q * k|, and bf16 logits by half a unit more. DeepGEMM asks for a
+calc_diff below 5e-6 of f32 logits and 3e-5 of bf16 ones; here f32 logits are held to 1e-11, bf16 ones to 1e-5.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ def same_bits(x: Tensor, y: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize(("heads", "head_dim"), [(1, 32), (8, 64), (16, 128), (32, 128), (64, 128), (64, 32), (12, 96), (63, 128), (128, 64)])
+@pytest.mark.parametrize(
+    ("heads", "head_dim"), [(1, 32), (8, 64), (16, 128), (32, 128), (64, 128), (64, 32), (12, 96), (63, 128), (128, 64)]
+)
 def test_contiguous(form: str, heads: int, head_dim: int) -> None:
     x = case(9, 133, heads, head_dim, form)
     start, end = i32([0, 0, 5, 60, 0, 131, 40, 0, 7]), i32([133, 1, 50, 60, 64, 133, 88, 0, 132])
@@ -250,7 +252,9 @@ def test_fp8_operator_is_the_same() -> None:
     start, end = i32([0, 1, 2, 3, 4, 5, 6]), i32([90, 80, 70, 60, 50, 40, 30])
     expected = deep_gemm.fp8_fp4_mqa_logits(**x.arguments(), cu_seq_len_k_start=start, cu_seq_len_k_end=end)
     assert same_bits(deep_gemm.fp8_mqa_logits(x.q.codes, (x.kv.codes, x.kv_sf), x.weights, start, end), expected)
-    expected = deep_gemm.fp8_fp4_mqa_logits(**x.arguments(), cu_seq_len_k_start=start, cu_seq_len_k_end=start + 20, clean_logits=False, max_seqlen_k=20)
+    expected = deep_gemm.fp8_fp4_mqa_logits(
+        **x.arguments(), cu_seq_len_k_start=start, cu_seq_len_k_end=start + 20, clean_logits=False, max_seqlen_k=20
+    )
     got = deep_gemm.fp8_mqa_logits(x.q.codes, (x.kv.codes, x.kv_sf), x.weights, start, start + 20, clean_logits=False, max_seqlen_k=20)
     assert same_bits(got, expected)
 
@@ -351,7 +355,15 @@ class Paged:
 
 
 def paged(
-    batch: int, next_n: int, heads: int, head_dim: int, block_kv: int, max_pages: int, form: str = "fp8", gap: int = 0, weights_dtype: torch.dtype = F32
+    batch: int,
+    next_n: int,
+    heads: int,
+    head_dim: int,
+    block_kv: int,
+    max_pages: int,
+    form: str = "fp8",
+    gap: int = 0,
+    weights_dtype: torch.dtype = F32,
 ) -> Paged:
     """Every page of a sequence is another one; `gap` bytes lie between pages."""
     pages = batch * max_pages + 1
