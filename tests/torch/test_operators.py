@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,9 @@ from samples import Sample, implemented_operators, samples
 
 ALL = [sample for op in implemented_operators() for sample in samples(op)]
 WITH_TENSORS = [sample for sample in ALL if sample.tensors]
+# What is traced, which takes a second each: the first sample of every operator, and all of them in the test torch.operators_slow.
+TRACED = ALL if "DG_SLOW" in os.environ else list({sample.name: sample for sample in reversed(ALL)}.values())
+TRACED_WITH_TENSORS = [sample for sample in TRACED if sample.tensors]
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e8m0fnu, torch.float4_e2m1fn_x2)
 
 
@@ -30,7 +34,7 @@ def has_float8(sample: Sample) -> bool:
 
 def memory_of(x: Tensor) -> bytes:
     """All bytes of the storage that x is a view of."""
-    return bytes(x.untyped_storage().tolist())
+    return torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage()).cpu().numpy().tobytes()
 
 
 def same_bits(x: Any, y: Any) -> bool:
@@ -53,8 +57,13 @@ def test_every_implemented_operator_has_a_sample() -> None:
     assert {op.symbol for op in implemented_operators()} == {sample.name for sample in ALL}
 
 
+@each(TRACED)
+def test_opcheck_traces(sample: Sample) -> None:
+    opcheck(sample.overload, (), sample.fresh().arguments, test_utils="test_aot_dispatch_dynamic")
+
+
 @each(ALL)
-@pytest.mark.parametrize("check", ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"])
+@pytest.mark.parametrize("check", ["test_schema", "test_autograd_registration", "test_faketensor"])
 def test_opcheck(sample: Sample, check: str) -> None:
     if check == "test_schema" and has_float8(sample):
         pytest.skip("torch's test_schema cannot copy float8 tensors")
@@ -90,7 +99,7 @@ def test_python_function_is_the_operator(sample: Sample) -> None:
     assert same_bits(got[0], expected[0]) and got[1] == expected[1]
 
 
-@each(WITH_TENSORS)
+@each(TRACED_WITH_TENSORS)
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_compile_with_a_full_graph(sample: Sample, dynamic: bool) -> None:
     torch.compiler.reset()
@@ -116,7 +125,7 @@ def holds_tensors(value: Any) -> bool:
     return isinstance(value, Tensor) or (isinstance(value, tuple) and any(isinstance(x, Tensor) for x in value))
 
 
-@each(WITH_TENSORS)
+@each(TRACED_WITH_TENSORS)
 def test_export(sample: Sample) -> None:
     first, second = sample.fresh(), sample.fresh()
     function = getattr(_C, sample.name)
