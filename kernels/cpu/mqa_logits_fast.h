@@ -148,7 +148,7 @@ static inline void copy_codes(enum dg_mqa_type type, const uint8_t *codes, int64
                               uint8_t *out)
 {
     int64_t x = 0;
-    if (type == DG_MQA_F8E4M3 && stride == 1) {
+    if (type == DG_MQA_F8E4M3 && stride == 1 && count > 0) { /* without elements there may be no memory either */
         memcpy(out, codes + index, (size_t)count);
         x = count;
     } else if (type == DG_MQA_F4E2M1 && stride == 1 && index % 2 == 0) {
@@ -240,10 +240,12 @@ static void pack_query(const struct plan *plan, const struct slot *slot, int64_t
     kind = worse_kind(kind, copy_weights(q, s * args->tokens + t, args->heads, weights));
     fill_floats(slot->mx_scales, plan->groups, 1);
     for (int64_t h = 0; h < args->heads; h++) {
-        const uint8_t *row = q->codes + codes + h * q->stride_head;
-        if (!rows_are_ready) {
-            copy_codes(args->type, q->codes, codes + h * q->stride_head, q->stride_dim, args->head_dim, plan->depth, slot->codes);
-            row = slot->codes;
+        const int64_t index = codes + h * q->stride_head;
+        const uint8_t *row = slot->codes;
+        if (rows_are_ready) {
+            row = q->codes + index;
+        } else {
+            copy_codes(args->type, q->codes, index, q->stride_dim, args->head_dim, plan->depth, slot->codes);
         }
         kind = worse_kind(kind, has_nan(row, plan->depth) ? ROW_NAN : ROW_PLAIN);
         if (q->sf != NULL) {
