@@ -182,24 +182,24 @@ const dg_operator dg_operator_table[] = {
     {
         "get_mn_major_tma_aligned_tensor",
         "get_mn_major_tma_aligned_tensor(Tensor sf) -> Tensor",
-        (const char *const[]){"ref", NULL},
+        (const char *const[]){"ref", "sm80", NULL},
     },
     {
         "get_mn_major_tma_aligned_packed_ue8m0_tensor",
         "get_mn_major_tma_aligned_packed_ue8m0_tensor(Tensor sf, Tensor? psum_layout=None) -> Tensor",
-        (const char *const[]){"ref", NULL},
+        (const char *const[]){"ref", "sm80", NULL},
     },
     {
         "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
         "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(Tensor sf, Tensor grouped_layout, int[]? ks_cpu, int "
         "gran_k, int k_alignment, bool use_psum_layout=False) -> Tensor",
-        (const char *const[]){"ref", NULL},
+        (const char *const[]){"ref", "sm80", NULL},
     },
     {
         "transform_sf_into_required_layout",
         "transform_sf_into_required_layout(Tensor sf, int mn, int k, int[] recipe, int? num_groups=None, bool? is_sfa=None, "
         "bool disable_ue8m0_cast=False, Tensor? psum_layout=None) -> Tensor",
-        (const char *const[]){"ref", NULL},
+        (const char *const[]){"ref", "sm80", NULL},
     },
     {
         "get_tma_aligned_size",

@@ -1311,7 +1311,7 @@ DG_API DG_MUST_USE dg_status dg_tf32_hc_prenorm_gemm(dg_context *ctx, const dg_t
  * where
  *   groups = rank(sf) == 3 ? dim(sf, 0) : 1
  *
- * Backends: ref. */
+ * Backends: ref sm80. */
 DG_API DG_MUST_USE dg_status dg_get_mn_major_tma_aligned_tensor(dg_context *ctx, const dg_tensor *sf, dg_tensor *out);
 
 /* What out must look like in a call with these arguments. Reads no data. */
@@ -1349,7 +1349,7 @@ typedef struct dg_get_mn_major_tma_aligned_packed_ue8m0_tensor_options {
  *   - psum_layout needs sf of two dimensions: not given(psum_layout) or rank(sf) == 2
  *   - sf: on the CPU each scale in use is a power of two from 2^-127 to 2^127, or 0, or NaN
  *
- * Backends: ref. */
+ * Backends: ref sm80. */
 DG_API DG_MUST_USE dg_status dg_get_mn_major_tma_aligned_packed_ue8m0_tensor(dg_context *ctx, const dg_tensor *sf, dg_tensor *out,
                                                                              const dg_get_mn_major_tma_aligned_packed_ue8m0_tensor_options *options);
 
@@ -1399,7 +1399,7 @@ typedef struct dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor_options
  *   - sf: on the CPU each scale in use is a power of two from 2^-127 to 2^127, or 0, or NaN
  *   - grouped_layout: on the CPU the sizes are not negative, and sf has rows for all groups
  *
- * Backends: ref. */
+ * Backends: ref sm80. */
 DG_API DG_MUST_USE dg_status dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(dg_context *ctx, const dg_tensor *sf,
                                                                                        const dg_tensor *grouped_layout,
                                                                                        const dg_ints *ks_cpu, int64_t gran_k,
@@ -1478,7 +1478,7 @@ typedef struct dg_transform_sf_into_required_layout_options {
  *   - psum_layout excludes num_groups: not given(psum_layout) or not given(num_groups)
  *   - sf: on the CPU each f32 scale that is packed is a power of two from 2^-127 to 2^127, or 0, or NaN
  *
- * Backends: ref. */
+ * Backends: ref sm80. */
 DG_API DG_MUST_USE dg_status dg_transform_sf_into_required_layout(dg_context *ctx, const dg_tensor *sf, int64_t mn, int64_t k,
                                                                   dg_ints recipe, dg_tensor *out,
                                                                   const dg_transform_sf_into_required_layout_options *options);
