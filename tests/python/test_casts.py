@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -193,3 +194,39 @@ def test_inputs_of_the_wrong_kind() -> None:
         utils.per_token_cast_to_fp8(torch.zeros(2, 2, dtype=torch.int32), False)
     with pytest.raises(ValueError, match=r"^per_token_cast_to_fp4: x needs an even number of columns"):
         utils.per_token_cast_to_fp4(torch.zeros(2, 3), False)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "call"),
+    [
+        ("per_token_cast_to_fp8", "x", lambda x: utils.per_token_cast_to_fp8(x, True)),
+        ("per_channel_cast_to_fp8", "x", lambda x: utils.per_channel_cast_to_fp8(x, True)),
+        ("per_block_cast_to_fp8", "x", lambda x: utils.per_block_cast_to_fp8(x, True)),
+        ("per_custom_dims_cast_to_fp8", "x", lambda x: utils.per_custom_dims_cast_to_fp8(x, (0,), True)),
+        ("per_token_cast_to_fp4", "x", lambda x: utils.per_token_cast_to_fp4(x, True)),
+        ("cast_back_from_fp4", "packed", lambda x: utils.cast_back_from_fp4(x, torch.ones(2, 1))),
+        ("transpose_packed_fp4", "a", utils.transpose_packed_fp4),
+        ("ceil_to_ue8m0", "x", utils.ceil_to_ue8m0),
+        ("pack_ue8m0_to_int", "x", utils.pack_ue8m0_to_int),
+        ("unpack_ue8m0_from_int", "packed", utils.unpack_ue8m0_from_int),
+    ],
+)
+def test_what_is_no_tensor(name: str, argument: str, call: Callable[[Any], Any]) -> None:
+    for value, words in ((3, r"3 \(int\)"), ([1.0], r"\[1\.0\] \(list\)"), (None, r"None \(NoneType\)")):
+        with pytest.raises(TypeError, match=rf"^{name}: {argument} is {words}, expected a tensor$"):
+            call(value)
+
+
+def test_custom_dims_of_no_values_and_beyond_the_rank() -> None:
+    codes, sf = utils.per_custom_dims_cast_to_fp8(torch.zeros(0, 4), (1,), True)
+    assert codes.shape == (0, 4) and sf.shape == (4,)
+    for dims, x in (((2,), torch.zeros(3, 4)), ((-3,), torch.zeros(3, 4)), ((0,), torch.zeros(()))):
+        with pytest.raises(ValueError, match=rf"^per_custom_dims_cast_to_fp8: dims has {dims[0]}, expected dimensions of x"):
+            utils.per_custom_dims_cast_to_fp8(x, dims, False)
+
+
+def test_no_division_by_zero() -> None:
+    with pytest.raises(ValueError, match=r"^ceil_div: y is 0"):
+        utils.ceil_div(3, 0)
+    with pytest.raises(ValueError, match=r"^align: y is 0"):
+        utils.align(3, 0)

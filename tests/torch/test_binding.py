@@ -53,16 +53,13 @@ ERRORS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "fp8_fp4_gemm_nt: a must be the pair (a, sfa), got Tensor", lambda: _C.fp8_gemm_nt(A[0], B, d())),
     (TypeError, "fp8_fp4_gemm_nt: b must be the pair (b, sfb), got 3 values", lambda: _C.fp8_gemm_nt(A, (*B, None), d())),
     (TypeError, "fp8_fp4_gemm_nt: a[0] is None, expected a tensor", lambda: _C.fp8_gemm_nt((None, A[1]), B, d())),
+    (TypeError, "fp8_fp4_gemm_nt: recipe is 'x' (str), expected a sequence of int or None", lambda: _C.fp8_gemm_nt(A, B, d(), recipe="x")),
     (
         TypeError,
-        "deep_gemm::fp8_fp4_gemm_nt() Expected a value of type 'Optional[List[int]]' for argument 'recipe' but instead found type 'str'.",
-        lambda: _C.fp8_gemm_nt(A, B, d(), recipe="x"),
-    ),
-    (
-        TypeError,
-        "deep_gemm::set_block_size_multiple_of() Expected a value of type 'List[int]' for argument 'new_value' but instead found type 'str'.",
+        "set_block_size_multiple_of: new_value is '64' (str), expected a sequence of int",
         lambda: _C.set_block_size_multiple_of("64"),
     ),
+    (TypeError, "fp8_fp4_gemm_nt: a[1] is 'one scale' (str), expected Tensor", lambda: _C.fp8_gemm_nt((A[0], "one scale"), B, d())),
     (
         TypeError,
         "get_theoretical_mk_alignment_for_contiguous_layout() takes from 0 to 1 positional arguments but 2 were given",

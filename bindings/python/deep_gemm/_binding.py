@@ -81,12 +81,34 @@ def translated(error: Exception, names: Mapping[str, str]) -> Exception:
     wrote it, ``a[1]`` for the ``sfa`` of the operator."""
     text = str(error)
     if text.startswith("deep_gemm::"):  # torch itself could not convert an argument
-        return TypeError(text.partition("\nPosition:")[0])
+        return TypeError(_with_names(_conversion(text), names))
     prefix, _, rest = text.partition(": ")
     kind = _CLASSES.get(prefix) if type(error) is RuntimeError else None
     if kind is None and type(error) is not ValueError:
         return error
     return (kind or ValueError)(_with_names(rest if kind is not None else text, names))
+
+
+_CONVERSION = re.compile(
+    r"deep_gemm::(?P<op>\w+)[.\w]*\(\) Expected a value of type '(?P<type>[^']+)' for argument '(?P<name>\w+)' "
+    r"but instead found type '(?P<found>[^']+)'\.\nPosition: .*?\nValue: (?P<value>.*)\nDeclaration: ",
+    re.DOTALL,
+)
+_LONGEST_VALUE = 60  # characters of a value in a message
+
+
+def _conversion(text: str) -> str:
+    """torch's sentence about an argument of the wrong type, in the form of the library's own: operator, argument, value, expectation."""
+    found = _CONVERSION.match(text)
+    if found is None:
+        return text.partition("\nPosition:")[0].removeprefix("deep_gemm::").replace("()", ":", 1)
+    value = " ".join(found["value"].split())
+    if len(value) > _LONGEST_VALUE:
+        value = value[: _LONGEST_VALUE - 3] + "..."
+    expected = re.sub(r"^Optional\[(.*)\]$", r"\1 or None", found["type"])
+    expected = re.sub(r"List\[(\w+)\]", r"a sequence of \1", expected)
+    beyond = " that fits 64 bits" if found["found"] == found["type"] == "int" else ""
+    return f"{found['op']}: {found['name']} is {value} ({found['found']}), expected {expected}{beyond}"
 
 
 def _with_names(text: str, names: Mapping[str, str]) -> str:

@@ -54,7 +54,10 @@ def per_custom_dims_cast_to_fp8(x: Tensor, dims: tuple[int, ...], use_ue8m0: boo
     kept = {dim % x.dim() for dim in dims}
     shared = tuple(dim for dim in range(x.dim()) if dim not in kept)
     values = x.float()
-    amax = values.abs().amax(dim=shared, keepdim=True) if shared else values.abs()
+    if x.numel() == 0:  # the largest of no values is not defined, and no scale is needed
+        amax = values.new_zeros([x.size(dim) if dim in kept else 1 for dim in range(x.dim())])
+    else:
+        amax = values.abs().amax(dim=shared, keepdim=True) if shared else values.abs()
     sf = _scale(amax, _FP8_MAX, use_ue8m0)
     return _to_fp8(values * (1.0 / sf)), sf.squeeze()
 
