@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..model import Argument, Base, Library, List, NameRef, Operator, Optional, Return, TensorContract, Type, ValueContract
 from ..printing import format_expr, format_type
 from . import Difference, Edit, Host, Render
-from .c_checks import Block, Specification, Table, argument_blocks, result_overlaps, specifications, tables
+from .c_checks import Block, Specification, Table, argument_blocks, is_shaped_at_once, result_overlaps, specifications, tables
 from .c_expr import Scope, Spelling, c_format, c_integer, c_string, known, spelling
 from .c_layout import WIDTH, wrap
 
@@ -491,12 +491,13 @@ def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
         width = max(len(option.declaration) for option in f.options) + 1
         rows = [f"{option.declaration + ';':<{width}}  default {option.initialiser}" for option in f.options]
         yield f"C options, {p}_{f.name}_options", "\n".join(rows)
-    yield "Messages", "\n".join(messages(op)) or "none"
+    yield "Messages", "\n".join(messages(Scope.of(p, op))) or "none"
 
 
-def messages(op: Operator) -> Iterator[str]:
+def messages(scope: Scope) -> Iterator[str]:
     """What a refused call is told; `...` stands for what it gave."""
-    texts = [text for contract in op.contracts for text in contract_messages(op, contract)]
+    op = scope.op
+    texts = [text for contract in op.contracts for text in contract_messages(scope, contract)]
     texts += [f"{require.message or f'requires {require.text}'}, got ..." for require in op.requires]
     texts += [check.text for check in op.checks]
     if not op.backends:
@@ -504,23 +505,25 @@ def messages(op: Operator) -> Iterator[str]:
     yield from (f"{op.symbol}: {text}" for text in texts)
 
 
-def contract_messages(op: Operator, contract: TensorContract | ValueContract) -> Iterator[str]:
+def contract_messages(scope: Scope, contract: TensorContract | ValueContract) -> Iterator[str]:
     name = contract.name
     if isinstance(contract, ValueContract):
         if contract.text != "any":
             subject = f"{name}[...]" if contract.each else name
             yield f"{subject} is ..., expected {contract.text.replace('each ', '')}"
         return
+    shaped_at_once = is_shaped_at_once(scope, contract)
     if contract.like:
         yield f"{name} has dtype ..., expected ... to match {contract.like}"
         yield f"{name} has shape ..., expected ... to match {contract.like}"
     else:
         expected = " | ".join(a.text for a in contract.alternatives)
         yield f"{name} has dtype ..., expected {expected}"
-        yield f"{name} has ... dimensions, shape ..., expected {expected}"
+        if not shaped_at_once:
+            yield f"{name} has shape ..., expected {expected}"
     sizes = [size for a in contract.alternatives for size in a.shape or ()]
-    for d in op.dimensions:
-        if d.arg != name and any(isinstance(size, NameRef) and size.name == d.name for size in sizes):
+    for d in scope.op.dimensions:
+        if not shaped_at_once and d.arg != name and any(isinstance(size, NameRef) and size.name == d.name for size in sizes):
             yield f"{name} has {d.name} = ..., expected ... to match {d.arg}"
     for a in contract.alternatives:
         if any(not isinstance(size, NameRef) for size in a.shape or ()):

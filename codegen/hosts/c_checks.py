@@ -32,6 +32,7 @@ from ..model import (
     Kind,
     Literal,
     NameRef,
+    Operator,
     Require,
     TensorContract,
     ValueContract,
@@ -43,6 +44,7 @@ from .c_expr import (
     OPPOSITES,
     TERM,
     Scope,
+    argument_of,
     c_dtype,
     c_format,
     c_string,
@@ -54,6 +56,7 @@ from .c_expr import (
     negated,
     spell,
     spell_length,
+    walk,
 )
 
 STAGES = ("take", "tensors", "values", "bind", "agree", "lets", "limits", "requires", "shapes", "overlaps")
@@ -367,13 +370,39 @@ def tensor_steps(scope: Scope, name: str) -> Iterator[Step]:
     named = own.union(*(facts(scope, e) for a in contract.alternatives for e in a.shape or () if is_dimension(e)))
     computed = own.union(*(facts(scope, e) for a in contract.alternatives for e in expressions(a)))
     for stage, needs, checks_of in (
-        ("agree", named, dimension_checks),
+        ("agree", named, no_checks if is_shaped_at_once(scope, contract) else dimension_checks),
         ("shapes", computed, shape_checks),
         ("shapes", computed, layout_checks),
     ):
         found = per_alternative(scope, name, [checks_of(scope, contract, i) for i in range(len(contract.alternatives))])
         if found:
             yield Step(stage, found, needs)
+
+
+def is_shaped_at_once(scope: Scope, contract: TensorContract) -> bool:
+    """Whether rank and sizes of a tensor are checked together, where all sizes are known: nothing else is derived from its shape,
+    and each alternative computes it."""
+    return (
+        contract.like is None
+        and all(d.arg != contract.name for d in scope.op.dimensions)
+        and all(is_computed(contract.name, a) for a in contract.alternatives)
+        and contract.name not in measured(scope.op)
+    )
+
+
+def measured(op: Operator) -> frozenset[str]:
+    """The tensors whose shape or strides some expression asks for."""
+    tensors = [c for c in (*op.contracts, *op.results) if isinstance(c, TensorContract)]
+    values = [c for c in (*op.contracts, *op.results) if isinstance(c, ValueContract)]
+    alternatives = [a for contract in tensors for a in contract.alternatives]
+    roots = [
+        *(e for a in alternatives for e in (*expressions(a), *([] if a.when is None else [a.when]))),
+        *(limit for contract in values for _, limit in contract.compares),
+        *(let.expr for let in op.lets),
+        *(require.expr for require in op.requires),
+    ]
+    calls = (e for root in roots for e in walk(root) if isinstance(e, Call))
+    return frozenset(argument_of(call) for call in calls if call.function in ("dim", "stride", "rank"))
 
 
 def expressions(alternative: Alternative) -> tuple[Expr, ...]:
@@ -383,6 +412,7 @@ def expressions(alternative: Alternative) -> tuple[Expr, ...]:
 def tensor_arguments(scope: Scope, contract: TensorContract, alternatives: TensorContract) -> Iterator[str]:
     p, name = scope.prefix.upper(), contract.name
     rules = [f"{p}_OPTIONAL"] * scope.args[name].is_optional + [f"{p}_ON_CPU"] * contract.on_cpu
+    rules += [f"{p}_RANK_LATER"] * is_shaped_at_once(scope, contract)
     array = f"{alternatives.name}_alternatives"
     yield c_string(name)
     yield source(scope, name)
@@ -415,6 +445,10 @@ def per_alternative(scope: Scope, name: str, parts: list[tuple[Check, ...]]) -> 
     return tuple(found)
 
 
+def no_checks(scope: Scope, contract: TensorContract, i: int) -> tuple[Check, ...]:
+    return ()
+
+
 def dimension_checks(scope: Scope, contract: TensorContract, i: int) -> tuple[Check, ...]:
     dimensions = {d.name: d for d in scope.op.dimensions}
     checks = []
@@ -439,15 +473,19 @@ def is_own_dimension(name: str, axis: int, expr: Expr) -> bool:
     return expr == Call("dim", (Literal(name), Literal(axis)))
 
 
+def is_computed(name: str, alternative: Alternative) -> bool:
+    """Whether some size of the tensor is an expression."""
+    shape = alternative.shape or ()
+    return any(not is_dimension(expr) and not is_own_dimension(name, axis, expr) for axis, expr in enumerate(shape))
+
+
 def shape_checks(scope: Scope, contract: TensorContract, i: int) -> tuple[Check, ...]:
-    shape = contract.alternatives[i].shape or ()
-    if all(is_dimension(expr) or is_own_dimension(contract.name, axis, expr) for axis, expr in enumerate(shape)):
+    if not is_computed(contract.name, contract.alternatives[i]):
         return ()
+    shape = contract.alternatives[i].shape or ()
     found = [guard for expr in shape for guard in guards(scope, expr)]
-    call = helper(
-        scope, "shape", c_string(contract.name), f"&call->{contract.name}", integers(scope, shape), c_string(bracketed(shape))
-    )
-    return (*found, Check(call))
+    words = c_string(contract.name), f"&call->{contract.name}", str(len(shape)), integers(scope, shape), c_string(bracketed(shape))
+    return (*found, Check(helper(scope, "shape", *words)))
 
 
 def layout_checks(scope: Scope, contract: TensorContract, i: int) -> tuple[Check, ...]:

@@ -51,9 +51,9 @@ static bool check_fp8_fp4_gemm_nt(struct dg_checker *chk, const dg_tensor *a, co
     call->disable_ue8m0_cast = opt.disable_ue8m0_cast;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "c", opt.c, DG_OPTIONAL, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->c)) {
         return false;
@@ -99,20 +99,20 @@ static bool check_fp8_fp4_gemm_nt(struct dg_checker *chk, const dg_tensor *a, co
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a), dg_ceil_div(call->k, call->gran_k_a)},
                          "[ceil(m / gran_mn_a), ceil(k / gran_k_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4))},
                          "[ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->n, call->gran_mn_b), dg_ceil_div(call->k, call->gran_k_b)},
                          "[ceil(n / gran_mn_b), ceil(k / gran_k_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4))},
                          "[ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]")) ||
@@ -185,9 +185,9 @@ static bool check_fp8_fp4_gemm_nn(struct dg_checker *chk, const dg_tensor *a, co
     call->disable_ue8m0_cast = opt.disable_ue8m0_cast;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "c", opt.c, DG_OPTIONAL, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->c)) {
         return false;
@@ -233,20 +233,20 @@ static bool check_fp8_fp4_gemm_nn(struct dg_checker *chk, const dg_tensor *a, co
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a), dg_ceil_div(call->k, call->gran_k_a)},
                          "[ceil(m / gran_mn_a), ceil(k / gran_k_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4))},
                          "[ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->k, call->gran_k_b), dg_ceil_div(call->n, call->gran_mn_b)},
                          "[ceil(k / gran_k_b), ceil(n / gran_mn_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4)),
                                            dg_ceil_div(call->n, call->gran_mn_b)},
                          "[ceil(k / (gran_k_b * 4)), ceil(n / gran_mn_b)]")) ||
@@ -319,9 +319,9 @@ static bool check_fp8_fp4_gemm_tn(struct dg_checker *chk, const dg_tensor *a, co
     call->disable_ue8m0_cast = opt.disable_ue8m0_cast;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "c", opt.c, DG_OPTIONAL, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->c)) {
         return false;
@@ -367,20 +367,20 @@ static bool check_fp8_fp4_gemm_tn(struct dg_checker *chk, const dg_tensor *a, co
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->k, call->gran_k_a), dg_ceil_div(call->m, call->gran_mn_a)},
                          "[ceil(k / gran_k_a), ceil(m / gran_mn_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4)),
                                            dg_ceil_div(call->m, call->gran_mn_a)},
                          "[ceil(k / (gran_k_a * 4)), ceil(m / gran_mn_a)]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->k, call->gran_k_b), dg_ceil_div(call->n, call->gran_mn_b)},
                          "[ceil(k / gran_k_b), ceil(n / gran_mn_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4)),
                                            dg_ceil_div(call->n, call->gran_mn_b)},
                          "[ceil(k / (gran_k_b * 4)), ceil(n / gran_mn_b)]")) ||
@@ -453,9 +453,9 @@ static bool check_fp8_fp4_gemm_tt(struct dg_checker *chk, const dg_tensor *a, co
     call->disable_ue8m0_cast = opt.disable_ue8m0_cast;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "c", opt.c, DG_OPTIONAL, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->c)) {
         return false;
@@ -501,20 +501,20 @@ static bool check_fp8_fp4_gemm_tt(struct dg_checker *chk, const dg_tensor *a, co
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->k, call->gran_k_a), dg_ceil_div(call->m, call->gran_mn_a)},
                          "[ceil(k / gran_k_a), ceil(m / gran_mn_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4)),
                                            dg_ceil_div(call->m, call->gran_mn_a)},
                          "[ceil(k / (gran_k_a * 4)), ceil(m / gran_mn_a)]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->n, call->gran_mn_b), dg_ceil_div(call->k, call->gran_k_b)},
                          "[ceil(n / gran_mn_b), ceil(k / gran_k_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4))},
                          "[ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]")) ||
@@ -583,10 +583,10 @@ static bool check_fp8_gemm_nt_skip_head_mid(struct dg_checker *chk, const dg_ten
     call->disable_ue8m0_cast = opt.disable_ue8m0_cast;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
-        !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d)) {
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "d", d, DG_RANK_LATER, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d)) {
         return false;
     }
 
@@ -615,8 +615,7 @@ static bool check_fp8_gemm_nt_skip_head_mid(struct dg_checker *chk, const dg_ten
     call->k = call->a.shape[1];
     call->n = call->b.shape[0];
 
-    if (!dg_check_dim(chk, "b", "k", call->b.shape[1], call->k, "a") ||
-        !dg_check_dim(chk, "d", "m", call->d.shape[0], call->m, "a")) {
+    if (!dg_check_dim(chk, "b", "k", call->b.shape[1], call->k, "a")) {
         return false;
     }
 
@@ -638,24 +637,24 @@ static bool check_fp8_gemm_nt_skip_head_mid(struct dg_checker *chk, const dg_ten
     }
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a), dg_ceil_div(call->k, call->gran_k_a)},
                          "[ceil(m / gran_mn_a), ceil(k / gran_k_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4))},
                          "[ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->n, call->gran_mn_b), dg_ceil_div(call->k, call->gran_k_b)},
                          "[ceil(n / gran_mn_b), ceil(k / gran_k_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 2,
                          (const int64_t[]){dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4))},
                          "[ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]")) ||
-        !dg_check_shape(chk, "d", &call->d,
+        !dg_check_shape(chk, "d", &call->d, 2,
                         (const int64_t[]){call->m, dg_add(call->n, dg_mul(call->n / call->head, call->head_splits[1]))},
                         "[m, n + n // head * head_splits[1]]") ||
         !dg_check_rows(chk, "d", &call->d)) {
@@ -1018,9 +1017,9 @@ static bool check_m_grouped_fp8_fp4_gemm_nt_contiguous(struct dg_checker *chk, c
     call->expected_m_for_psum_layout = opt.expected_m_for_psum_layout;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "grouped_layout", grouped_layout, DG_REQUIRED, grouped_layout_alternatives,
                          COUNT(grouped_layout_alternatives),
@@ -1057,7 +1056,6 @@ static bool check_m_grouped_fp8_fp4_gemm_nt_contiguous(struct dg_checker *chk, c
     call->n = call->b.shape[1];
 
     if (!dg_check_dim(chk, "b", "k", call->b.shape[2], call->k, "a") ||
-        !dg_check_dim(chk, "sfb", "groups", call->sfb.shape[0], call->groups, "b") ||
         !dg_check_dim(chk, "d", "m", call->d.shape[0], call->m, "a") ||
         !dg_check_dim(chk, "d", "n", call->d.shape[1], call->n, "b") ||
         (call->grouped_layout.alternative == 0 &&
@@ -1074,21 +1072,21 @@ static bool check_m_grouped_fp8_fp4_gemm_nt_contiguous(struct dg_checker *chk, c
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a), dg_ceil_div(call->k, call->gran_k_a)},
                          "[ceil(m / gran_mn_a), ceil(k / gran_k_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4))},
                          "[ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, call->gran_k_b)},
                          "[groups, ceil(n / gran_mn_b), ceil(k / gran_k_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4))},
                          "[groups, ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]")) ||
@@ -1171,9 +1169,9 @@ static bool check_m_grouped_fp8_fp4_gemm_nn_contiguous(struct dg_checker *chk, c
     call->ensure_zero_padding = opt.ensure_zero_padding;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "grouped_layout", grouped_layout, DG_REQUIRED, grouped_layout_alternatives,
                          COUNT(grouped_layout_alternatives),
@@ -1210,7 +1208,6 @@ static bool check_m_grouped_fp8_fp4_gemm_nn_contiguous(struct dg_checker *chk, c
     call->n = call->b.shape[2];
 
     if (!dg_check_dim(chk, "b", "k", call->b.shape[1], call->k, "a") ||
-        !dg_check_dim(chk, "sfb", "groups", call->sfb.shape[0], call->groups, "b") ||
         !dg_check_dim(chk, "d", "m", call->d.shape[0], call->m, "a") ||
         !dg_check_dim(chk, "d", "n", call->d.shape[1], call->n, "b") ||
         (call->grouped_layout.alternative == 0 &&
@@ -1227,21 +1224,21 @@ static bool check_m_grouped_fp8_fp4_gemm_nn_contiguous(struct dg_checker *chk, c
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a), dg_ceil_div(call->k, call->gran_k_a)},
                          "[ceil(m / gran_mn_a), ceil(k / gran_k_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 2,
                          (const int64_t[]){dg_ceil_div(call->m, call->gran_mn_a),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4))},
                          "[ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->k, call->gran_k_b),
                                            dg_ceil_div(call->n, call->gran_mn_b)},
                          "[groups, ceil(k / gran_k_b), ceil(n / gran_mn_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4)),
                                            dg_ceil_div(call->n, call->gran_mn_b)},
                          "[groups, ceil(k / (gran_k_b * 4)), ceil(n / gran_mn_b)]")) ||
@@ -1320,9 +1317,9 @@ static bool check_m_grouped_fp8_fp4_gemm_nt_masked(struct dg_checker *chk, const
     call->disable_ue8m0_cast = opt.disable_ue8m0_cast;
 
     if (!dg_check_tensor(chk, "a", a, DG_REQUIRED, a_alternatives, COUNT(a_alternatives), UINT32_MAX, &call->a) ||
-        !dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
+        !dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives), UINT32_MAX, &call->sfa) ||
         !dg_check_tensor(chk, "b", b, DG_REQUIRED, b_alternatives, COUNT(b_alternatives), UINT32_MAX, &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives), UINT32_MAX, &call->sfb) ||
         !dg_check_tensor(chk, "d", d, DG_REQUIRED, d_alternatives, COUNT(d_alternatives), UINT32_MAX, &call->d) ||
         !dg_check_tensor(chk, "masked_m", masked_m, DG_REQUIRED, masked_m_alternatives, COUNT(masked_m_alternatives), UINT32_MAX,
                          &call->masked_m)) {
@@ -1357,10 +1354,8 @@ static bool check_m_grouped_fp8_fp4_gemm_nt_masked(struct dg_checker *chk, const
     call->k = call->a.shape[2];
     call->n = call->b.shape[1];
 
-    if (!dg_check_dim(chk, "sfa", "groups", call->sfa.shape[0], call->groups, "a") ||
-        !dg_check_dim(chk, "b", "groups", call->b.shape[0], call->groups, "a") ||
+    if (!dg_check_dim(chk, "b", "groups", call->b.shape[0], call->groups, "a") ||
         !dg_check_dim(chk, "b", "k", call->b.shape[2], call->k, "a") ||
-        !dg_check_dim(chk, "sfb", "groups", call->sfb.shape[0], call->groups, "a") ||
         !dg_check_dim(chk, "d", "groups", call->d.shape[0], call->groups, "a") ||
         !dg_check_dim(chk, "d", "max_m", call->d.shape[1], call->max_m, "a") ||
         !dg_check_dim(chk, "d", "n", call->d.shape[2], call->n, "b") ||
@@ -1375,22 +1370,22 @@ static bool check_m_grouped_fp8_fp4_gemm_nt_masked(struct dg_checker *chk, const
     call->gran_k_b = call->recipe_b.has ? call->recipe_b.value[1] : call->recipe.has ? call->recipe.value[2] : 128;
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->max_m, call->gran_mn_a),
                                            dg_ceil_div(call->k, call->gran_k_a)},
                          "[groups, ceil(max_m / gran_mn_a), ceil(k / gran_k_a)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->max_m, call->gran_mn_a),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_a, 4))},
                          "[groups, ceil(max_m / gran_mn_a), ceil(k / (gran_k_a * 4))]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, call->gran_k_b)},
                          "[groups, ceil(n / gran_mn_b), ceil(k / gran_k_b)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->n, call->gran_mn_b),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k_b, 4))},
                          "[groups, ceil(n / gran_mn_b), ceil(k / (gran_k_b * 4))]")) ||
@@ -1538,14 +1533,14 @@ static bool check_k_grouped_fp8_gemm_tn_contiguous(struct dg_checker *chk, const
     }
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa, (const int64_t[]){call->blocks_a, call->m}, "[blocks_a, m]")) ||
+         !dg_check_shape(chk, "sfa", &call->sfa, 2, (const int64_t[]){call->blocks_a, call->m}, "[blocks_a, m]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa, (const int64_t[]){dg_max(call->words, call->sfa.shape[0]), call->m},
+         !dg_check_shape(chk, "sfa", &call->sfa, 2, (const int64_t[]){dg_max(call->words, call->sfa.shape[0]), call->m},
                          "[max(words, dim(sfa, 0)), m]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb, (const int64_t[]){call->blocks_b, call->n}, "[blocks_b, n]")) ||
+         !dg_check_shape(chk, "sfb", &call->sfb, 2, (const int64_t[]){call->blocks_b, call->n}, "[blocks_b, n]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb, (const int64_t[]){dg_max(call->words, call->sfb.shape[0]), call->n},
+         !dg_check_shape(chk, "sfb", &call->sfb, 2, (const int64_t[]){dg_max(call->words, call->sfb.shape[0]), call->n},
                          "[max(words, dim(sfb, 0)), n]")) ||
         !dg_check_rows(chk, "d", &call->d) ||
         (call->c.is_given && !dg_check_like(chk, "c", &call->c, "d", &call->d))) {
@@ -1689,15 +1684,15 @@ static bool check_k_grouped_fp8_gemm_nt_contiguous(struct dg_checker *chk, const
 
     if (!dg_check_contiguous(chk, "a", &call->a) ||
         (call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa, (const int64_t[]){call->m, call->blocks}, "[m, blocks]")) ||
+         !dg_check_shape(chk, "sfa", &call->sfa, 2, (const int64_t[]){call->m, call->blocks}, "[m, blocks]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa, (const int64_t[]){call->m, dg_max(call->words, call->sfa.shape[1])},
+         !dg_check_shape(chk, "sfa", &call->sfa, 2, (const int64_t[]){call->m, dg_max(call->words, call->sfa.shape[1])},
                          "[m, max(words, dim(sfa, 1))]")) ||
         !dg_check_contiguous(chk, "b", &call->b) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb, (const int64_t[]){call->n, call->blocks}, "[n, blocks]")) ||
+         !dg_check_shape(chk, "sfb", &call->sfb, 2, (const int64_t[]){call->n, call->blocks}, "[n, blocks]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb, (const int64_t[]){call->n, dg_max(call->words, call->sfb.shape[1])},
+         !dg_check_shape(chk, "sfb", &call->sfb, 2, (const int64_t[]){call->n, dg_max(call->words, call->sfb.shape[1])},
                          "[n, max(words, dim(sfb, 1))]")) ||
         !dg_check_rows(chk, "d", &call->d) ||
         (call->c.is_given && !dg_check_like(chk, "c", &call->c, "d", &call->d))) {
@@ -2516,7 +2511,7 @@ static bool check_fp8_einsum(struct dg_checker *chk, dg_str expr, const dg_tenso
         return false;
     }
 
-    if (!dg_check_tensor(chk, "sfa", sfa, DG_REQUIRED, sfa_alternatives, COUNT(sfa_alternatives),
+    if (!dg_check_tensor(chk, "sfa", sfa, DG_RANK_LATER, sfa_alternatives, COUNT(sfa_alternatives),
                          (!dg_str_equal(call->expr, "bhd,bhr->hdr") ? 1u << 0 : 0) |
                          (!dg_str_equal(call->expr, "bhd,bhr->hdr") ? 1u << 1 : 0) |
                          (dg_str_equal(call->expr, "bhd,bhr->hdr") ? 1u << 2 : 0) |
@@ -2525,7 +2520,7 @@ static bool check_fp8_einsum(struct dg_checker *chk, dg_str expr, const dg_tenso
                          (dg_str_equal(call->expr, "bhr,hdr->bhd") ? 1u << 0 : 0) |
                          (dg_str_equal(call->expr, "bhd,hdr->bhr") ? 1u << 1 : 0) |
                          (dg_str_equal(call->expr, "bhd,bhr->hdr") ? 1u << 2 : 0), &call->b) ||
-        !dg_check_tensor(chk, "sfb", sfb, DG_REQUIRED, sfb_alternatives, COUNT(sfb_alternatives),
+        !dg_check_tensor(chk, "sfb", sfb, DG_RANK_LATER, sfb_alternatives, COUNT(sfb_alternatives),
                          (dg_str_equal(call->expr, "bhr,hdr->bhd") ? 1u << 0 : 0) |
                          (dg_str_equal(call->expr, "bhr,hdr->bhd") ? 1u << 1 : 0) |
                          (dg_str_equal(call->expr, "bhd,hdr->bhr") ? 1u << 2 : 0) |
@@ -2551,8 +2546,7 @@ static bool check_fp8_einsum(struct dg_checker *chk, dg_str expr, const dg_tenso
     call->a2 = call->a.shape[2];
     call->n = call->b.shape[call->b.alternative == 0 ? 1 : 2];
 
-    if (!dg_check_dim(chk, "sfa", "a1", call->sfa.shape[1], call->a1, "a") ||
-        (call->b.alternative == 0 &&
+    if ((call->b.alternative == 0 &&
          (!dg_check_dim(chk, "b", "a1", call->b.shape[0], call->a1, "a") ||
           !dg_check_dim(chk, "b", "a2", call->b.shape[2], call->a2, "a"))) ||
         (call->b.alternative == 1 &&
@@ -2561,10 +2555,6 @@ static bool check_fp8_einsum(struct dg_checker *chk, dg_str expr, const dg_tenso
         (call->b.alternative == 2 &&
          (!dg_check_dim(chk, "b", "a0", call->b.shape[0], call->a0, "a") ||
           !dg_check_dim(chk, "b", "a1", call->b.shape[1], call->a1, "a"))) ||
-        ((call->sfb.alternative == 0 || call->sfb.alternative == 1 || call->sfb.alternative == 2 || call->sfb.alternative == 3) &&
-         !dg_check_dim(chk, "sfb", "a1", call->sfb.shape[0], call->a1, "a")) ||
-        ((call->sfb.alternative == 4 || call->sfb.alternative == 5) &&
-         !dg_check_dim(chk, "sfb", "a1", call->sfb.shape[1], call->a1, "a")) ||
         !dg_check_dim(chk, "d", "n", call->d.shape[2], call->n, "b") ||
         (call->d.alternative == 0 &&
          (!dg_check_dim(chk, "d", "a0", call->d.shape[0], call->a0, "a") ||
@@ -2580,47 +2570,47 @@ static bool check_fp8_einsum(struct dg_checker *chk, dg_str expr, const dg_tenso
     call->gran_k = call->recipe[2];
 
     if ((call->sfa.alternative == 0 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 3,
                          (const int64_t[]){dg_ceil_div(call->a0, call->gran_m), call->a1, dg_ceil_div(call->a2, call->gran_k)},
                          "[ceil(a0 / gran_m), a1, ceil(a2 / gran_k)]")) ||
         (call->sfa.alternative == 1 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 3,
                          (const int64_t[]){dg_ceil_div(call->a0, call->gran_m), call->a1,
                                            dg_ceil_div(call->a2, dg_mul(call->gran_k, 4))},
                          "[ceil(a0 / gran_m), a1, ceil(a2 / (gran_k * 4))]")) ||
         (call->sfa.alternative == 2 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 3,
                          (const int64_t[]){dg_ceil_div(call->a0, call->gran_k), call->a1, dg_ceil_div(call->a2, call->gran_m)},
                          "[ceil(a0 / gran_k), a1, ceil(a2 / gran_m)]")) ||
         (call->sfa.alternative == 3 &&
-         !dg_check_shape(chk, "sfa", &call->sfa,
+         !dg_check_shape(chk, "sfa", &call->sfa, 3,
                          (const int64_t[]){dg_ceil_div(call->a0, dg_mul(call->gran_k, 4)), call->a1,
                                            dg_ceil_div(call->a2, call->gran_m)},
                          "[ceil(a0 / (gran_k * 4)), a1, ceil(a2 / gran_m)]")) ||
         (call->sfb.alternative == 0 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->a1, dg_ceil_div(call->n, call->gran_n), dg_ceil_div(call->a2, call->gran_k)},
                          "[a1, ceil(n / gran_n), ceil(a2 / gran_k)]")) ||
         (call->sfb.alternative == 1 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->a1, dg_ceil_div(call->n, call->gran_n),
                                            dg_ceil_div(call->a2, dg_mul(call->gran_k, 4))},
                          "[a1, ceil(n / gran_n), ceil(a2 / (gran_k * 4))]")) ||
         (call->sfb.alternative == 2 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->a1, dg_ceil_div(call->a2, call->gran_k), dg_ceil_div(call->n, call->gran_n)},
                          "[a1, ceil(a2 / gran_k), ceil(n / gran_n)]")) ||
         (call->sfb.alternative == 3 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){call->a1, dg_ceil_div(call->a2, dg_mul(call->gran_k, 4)),
                                            dg_ceil_div(call->n, call->gran_n)},
                          "[a1, ceil(a2 / (gran_k * 4)), ceil(n / gran_n)]")) ||
         (call->sfb.alternative == 4 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){dg_ceil_div(call->a0, call->gran_k), call->a1, dg_ceil_div(call->n, call->gran_n)},
                          "[ceil(a0 / gran_k), a1, ceil(n / gran_n)]")) ||
         (call->sfb.alternative == 5 &&
-         !dg_check_shape(chk, "sfb", &call->sfb,
+         !dg_check_shape(chk, "sfb", &call->sfb, 3,
                          (const int64_t[]){dg_ceil_div(call->a0, dg_mul(call->gran_k, 4)), call->a1,
                                            dg_ceil_div(call->n, call->gran_n)},
                          "[ceil(a0 / (gran_k * 4)), a1, ceil(n / gran_n)]")) ||
@@ -2753,7 +2743,7 @@ static bool check_fp8_fp4_mqa_logits(struct dg_checker *chk, const dg_tensor *q,
     }
 
     if ((call->kv_sf.alternative == 1 || call->kv_sf.alternative == 3) &&
-        !dg_check_shape(chk, "kv_sf", &call->kv_sf, (const int64_t[]){call->seq_len_kv, 1}, "[seq_len_kv, 1]")) {
+        !dg_check_shape(chk, "kv_sf", &call->kv_sf, 2, (const int64_t[]){call->seq_len_kv, 1}, "[seq_len_kv, 1]")) {
         return false;
     }
     return true;
@@ -2957,7 +2947,7 @@ static bool check_fp8_fp4_paged_mqa_logits(struct dg_checker *chk, const dg_tens
         !dg_check_tensor(chk, "q_sf", q_sf, DG_OPTIONAL, q_sf_alternatives, COUNT(q_sf_alternatives), UINT32_MAX, &call->q_sf) ||
         !dg_check_tensor(chk, "kv_cache", kv_cache, DG_REQUIRED, kv_cache_alternatives, COUNT(kv_cache_alternatives), UINT32_MAX,
                          &call->kv_cache) ||
-        !dg_check_tensor(chk, "weights", weights, DG_REQUIRED, weights_alternatives, COUNT(weights_alternatives), UINT32_MAX,
+        !dg_check_tensor(chk, "weights", weights, DG_RANK_LATER, weights_alternatives, COUNT(weights_alternatives), UINT32_MAX,
                          &call->weights) ||
         !dg_check_tensor(chk, "context_lens", context_lens, DG_REQUIRED, context_lens_alternatives,
                          COUNT(context_lens_alternatives), UINT32_MAX, &call->context_lens) ||
@@ -2990,7 +2980,6 @@ static bool check_fp8_fp4_paged_mqa_logits(struct dg_checker *chk, const dg_tens
          (!dg_check_dim(chk, "q_sf", "batch", call->q_sf.shape[0], call->batch, "q") ||
           !dg_check_dim(chk, "q_sf", "next_n", call->q_sf.shape[1], call->next_n, "q") ||
           !dg_check_dim(chk, "q_sf", "heads", call->q_sf.shape[2], call->heads, "q"))) ||
-        !dg_check_dim(chk, "weights", "heads", call->weights.shape[1], call->heads, "q") ||
         !dg_check_dim(chk, "context_lens", "batch", call->context_lens.shape[0], call->batch, "q") ||
         (call->context_lens.alternative == 1 &&
          !dg_check_dim(chk, "context_lens", "next_n", call->context_lens.shape[1], call->next_n, "q")) ||
@@ -3026,15 +3015,15 @@ static bool check_fp8_fp4_paged_mqa_logits(struct dg_checker *chk, const dg_tens
                              call->indices.is_given ? "true" : "false", call->next_n);
     }
 
-    if (!dg_check_shape(chk, "kv_cache", &call->kv_cache,
+    if (!dg_check_shape(chk, "kv_cache", &call->kv_cache, 4,
                         (const int64_t[]){call->pages, call->block_kv, 1, dg_add(call->key_bytes, 4)},
                         "[pages, block_kv, 1, key_bytes + 4]") ||
         !dg_check_strides(chk, "kv_cache", &call->kv_cache,
                           (const int64_t[]){call->kv_cache.strides[0], dg_add(call->key_bytes, 4), dg_add(call->key_bytes, 4), 1},
                           "[stride(kv_cache, 0), key_bytes + 4, key_bytes + 4, 1]") ||
-        !dg_check_shape(chk, "weights", &call->weights, (const int64_t[]){dg_mul(call->batch, call->next_n), call->heads},
+        !dg_check_shape(chk, "weights", &call->weights, 2, (const int64_t[]){dg_mul(call->batch, call->next_n), call->heads},
                         "[batch * next_n, heads]") ||
-        !dg_check_shape(chk, "schedule_meta", &call->schedule_meta, (const int64_t[]){call->slots, 2}, "[slots, 2]")) {
+        !dg_check_shape(chk, "schedule_meta", &call->schedule_meta, 2, (const int64_t[]){call->slots, 2}, "[slots, 2]")) {
         return false;
     }
     return true;
@@ -3170,7 +3159,7 @@ static bool check_fp8_mqa_logits(struct dg_checker *chk, const dg_tensor *q, con
     }
 
     if (call->kv_sf.alternative == 1 &&
-        !dg_check_shape(chk, "kv_sf", &call->kv_sf, (const int64_t[]){call->seq_len_kv, 1}, "[seq_len_kv, 1]")) {
+        !dg_check_shape(chk, "kv_sf", &call->kv_sf, 2, (const int64_t[]){call->seq_len_kv, 1}, "[seq_len_kv, 1]")) {
         return false;
     }
     return true;
@@ -3274,7 +3263,7 @@ static bool check_fp8_paged_mqa_logits(struct dg_checker *chk, const dg_tensor *
     if (!dg_check_tensor(chk, "q", q, DG_REQUIRED, q_alternatives, COUNT(q_alternatives), UINT32_MAX, &call->q) ||
         !dg_check_tensor(chk, "kv_cache", kv_cache, DG_REQUIRED, kv_cache_alternatives, COUNT(kv_cache_alternatives), UINT32_MAX,
                          &call->kv_cache) ||
-        !dg_check_tensor(chk, "weights", weights, DG_REQUIRED, weights_alternatives, COUNT(weights_alternatives), UINT32_MAX,
+        !dg_check_tensor(chk, "weights", weights, DG_RANK_LATER, weights_alternatives, COUNT(weights_alternatives), UINT32_MAX,
                          &call->weights) ||
         !dg_check_tensor(chk, "context_lens", context_lens, DG_REQUIRED, context_lens_alternatives,
                          COUNT(context_lens_alternatives), UINT32_MAX, &call->context_lens) ||
@@ -3301,8 +3290,7 @@ static bool check_fp8_paged_mqa_logits(struct dg_checker *chk, const dg_tensor *
     call->max_pages = call->block_table.shape[1];
     call->slots = call->schedule_meta.shape[0];
 
-    if (!dg_check_dim(chk, "weights", "heads", call->weights.shape[1], call->heads, "q") ||
-        !dg_check_dim(chk, "context_lens", "batch", call->context_lens.shape[0], call->batch, "q") ||
+    if (!dg_check_dim(chk, "context_lens", "batch", call->context_lens.shape[0], call->batch, "q") ||
         (call->context_lens.alternative == 1 &&
          !dg_check_dim(chk, "context_lens", "next_n", call->context_lens.shape[1], call->next_n, "q")) ||
         !dg_check_dim(chk, "block_table", "batch", call->block_table.shape[0], call->batch, "q") ||
@@ -3325,15 +3313,15 @@ static bool check_fp8_paged_mqa_logits(struct dg_checker *chk, const dg_tensor *
                              call->indices.is_given ? "true" : "false", call->next_n);
     }
 
-    if (!dg_check_shape(chk, "kv_cache", &call->kv_cache,
+    if (!dg_check_shape(chk, "kv_cache", &call->kv_cache, 4,
                         (const int64_t[]){call->pages, call->block_kv, 1, dg_add(call->head_dim, 4)},
                         "[pages, block_kv, 1, head_dim + 4]") ||
         !dg_check_strides(chk, "kv_cache", &call->kv_cache,
                           (const int64_t[]){call->kv_cache.strides[0], dg_add(call->head_dim, 4), dg_add(call->head_dim, 4), 1},
                           "[stride(kv_cache, 0), head_dim + 4, head_dim + 4, 1]") ||
-        !dg_check_shape(chk, "weights", &call->weights, (const int64_t[]){dg_mul(call->batch, call->next_n), call->heads},
+        !dg_check_shape(chk, "weights", &call->weights, 2, (const int64_t[]){dg_mul(call->batch, call->next_n), call->heads},
                         "[batch * next_n, heads]") ||
-        !dg_check_shape(chk, "schedule_meta", &call->schedule_meta, (const int64_t[]){call->slots, 2}, "[slots, 2]")) {
+        !dg_check_shape(chk, "schedule_meta", &call->schedule_meta, 2, (const int64_t[]){call->slots, 2}, "[slots, 2]")) {
         return false;
     }
     return true;
@@ -3454,10 +3442,10 @@ static bool check_tf32_hc_prenorm_gemm(struct dg_checker *chk, const dg_tensor *
     call->splits = call->num_splits.has ? call->num_splits.value : 1;
 
     if ((call->d.alternative == 1 &&
-         !dg_check_shape(chk, "d", &call->d, (const int64_t[]){call->splits, call->m, call->n}, "[splits, m, n]")) ||
+         !dg_check_shape(chk, "d", &call->d, 3, (const int64_t[]){call->splits, call->m, call->n}, "[splits, m, n]")) ||
         !dg_check_rows(chk, "d", &call->d) ||
         (call->sqr_sum.alternative == 1 &&
-         !dg_check_shape(chk, "sqr_sum", &call->sqr_sum, (const int64_t[]){call->splits, call->m}, "[splits, m]"))) {
+         !dg_check_shape(chk, "sqr_sum", &call->sqr_sum, 2, (const int64_t[]){call->splits, call->m}, "[splits, m]"))) {
         return false;
     }
 
@@ -3504,7 +3492,7 @@ static bool check_get_mn_major_tma_aligned_tensor(struct dg_checker *chk, const 
     call->groups = call->sf.ndim == 3 ? dg_view_dim(&call->sf, 0) : 1;
 
     if (call->sf.alternative == 1 &&
-        !dg_check_shape(chk, "sf", &call->sf, (const int64_t[]){call->groups, call->mn, call->sf_k}, "[groups, mn, sf_k]")) {
+        !dg_check_shape(chk, "sf", &call->sf, 3, (const int64_t[]){call->groups, call->mn, call->sf_k}, "[groups, mn, sf_k]")) {
         return false;
     }
     return true;
@@ -3595,7 +3583,7 @@ static bool check_get_mn_major_tma_aligned_packed_ue8m0_tensor(struct dg_checker
     }
 
     if (call->sf.alternative == 1 &&
-        !dg_check_shape(chk, "sf", &call->sf, (const int64_t[]){call->groups, call->mn, call->sf_k}, "[groups, mn, sf_k]")) {
+        !dg_check_shape(chk, "sf", &call->sf, 3, (const int64_t[]){call->groups, call->mn, call->sf_k}, "[groups, mn, sf_k]")) {
         return false;
     }
     return true;
@@ -3813,7 +3801,7 @@ static bool check_transform_sf_into_required_layout(struct dg_checker *chk, cons
         return false;
     }
 
-    if (!dg_check_tensor(chk, "sf", sf, DG_REQUIRED, sf_alternatives, COUNT(sf_alternatives),
+    if (!dg_check_tensor(chk, "sf", sf, DG_RANK_LATER, sf_alternatives, COUNT(sf_alternatives),
                          (!call->num_groups.has ? 1u << 0 : 0) | (!call->num_groups.has ? 1u << 1 : 0) |
                          (call->num_groups.has ? 1u << 2 : 0) | (call->num_groups.has ? 1u << 3 : 0), &call->sf) ||
         !dg_check_tensor(chk, "psum_layout", opt.psum_layout, DG_OPTIONAL, psum_layout_alternatives,
@@ -3863,20 +3851,20 @@ static bool check_transform_sf_into_required_layout(struct dg_checker *chk, cons
     }
 
     if ((call->sf.alternative == 0 &&
-         !dg_check_shape(chk, "sf", &call->sf,
+         !dg_check_shape(chk, "sf", &call->sf, 2,
                          (const int64_t[]){dg_ceil_div(call->mn, call->gran_mn), dg_ceil_div(call->k, call->gran_k)},
                          "[ceil(mn / gran_mn), ceil(k / gran_k)]")) ||
         (call->sf.alternative == 1 &&
-         !dg_check_shape(chk, "sf", &call->sf,
+         !dg_check_shape(chk, "sf", &call->sf, 2,
                          (const int64_t[]){dg_ceil_div(call->mn, call->gran_mn), dg_ceil_div(call->k, dg_mul(call->gran_k, 4))},
                          "[ceil(mn / gran_mn), ceil(k / (gran_k * 4))]")) ||
         (call->sf.alternative == 2 &&
-         !dg_check_shape(chk, "sf", &call->sf,
+         !dg_check_shape(chk, "sf", &call->sf, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->mn, call->gran_mn),
                                            dg_ceil_div(call->k, call->gran_k)},
                          "[groups, ceil(mn / gran_mn), ceil(k / gran_k)]")) ||
         (call->sf.alternative == 3 &&
-         !dg_check_shape(chk, "sf", &call->sf,
+         !dg_check_shape(chk, "sf", &call->sf, 3,
                          (const int64_t[]){call->groups, dg_ceil_div(call->mn, call->gran_mn),
                                            dg_ceil_div(call->k, dg_mul(call->gran_k, 4))},
                          "[groups, ceil(mn / gran_mn), ceil(k / (gran_k * 4))]"))) {
@@ -4368,7 +4356,7 @@ static bool check_cast_back_from_fp4(struct dg_checker *chk, const dg_tensor *pa
 
     if (!dg_check_tensor(chk, "packed", packed, DG_REQUIRED, packed_alternatives, COUNT(packed_alternatives), UINT32_MAX,
                          &call->packed) ||
-        !dg_check_tensor(chk, "sf", sf, DG_REQUIRED, sf_alternatives, COUNT(sf_alternatives),
+        !dg_check_tensor(chk, "sf", sf, DG_RANK_LATER, sf_alternatives, COUNT(sf_alternatives),
                          (!call->use_packed_ue8m0 ? 1u << 0 : 0) | (call->use_packed_ue8m0 ? 1u << 1 : 0), &call->sf)) {
         return false;
     }
@@ -4380,15 +4368,11 @@ static bool check_cast_back_from_fp4(struct dg_checker *chk, const dg_tensor *pa
     call->m = call->packed.shape[0];
     call->n = call->packed.shape[1];
 
-    if (!dg_check_dim(chk, "sf", "m", call->sf.shape[0], call->m, "packed")) {
-        return false;
-    }
-
     if ((call->sf.alternative == 0 &&
-         !dg_check_shape(chk, "sf", &call->sf, (const int64_t[]){call->m, dg_ceil_div(call->n, call->gran_k)},
+         !dg_check_shape(chk, "sf", &call->sf, 2, (const int64_t[]){call->m, dg_ceil_div(call->n, call->gran_k)},
                          "[m, ceil(n / gran_k)]")) ||
         (call->sf.alternative == 1 &&
-         !dg_check_shape(chk, "sf", &call->sf, (const int64_t[]){call->m, dg_ceil_div(call->n, dg_mul(call->gran_k, 4))},
+         !dg_check_shape(chk, "sf", &call->sf, 2, (const int64_t[]){call->m, dg_ceil_div(call->n, dg_mul(call->gran_k, 4))},
                          "[m, ceil(n / (gran_k * 4))]"))) {
         return false;
     }
@@ -4598,11 +4582,11 @@ static bool check_fp8_fp4_mega_moe(struct dg_checker *chk, const dg_tensor *y, c
     if (!dg_check_tensor(chk, "y", y, DG_REQUIRED, y_alternatives, COUNT(y_alternatives), UINT32_MAX, &call->y) ||
         !dg_check_tensor(chk, "l1_weights", l1_weights, DG_REQUIRED, l1_weights_alternatives, COUNT(l1_weights_alternatives),
                          UINT32_MAX, &call->l1_weights) ||
-        !dg_check_tensor(chk, "l1_weights_sf", l1_weights_sf, DG_REQUIRED, l1_weights_sf_alternatives,
+        !dg_check_tensor(chk, "l1_weights_sf", l1_weights_sf, DG_RANK_LATER, l1_weights_sf_alternatives,
                          COUNT(l1_weights_sf_alternatives), UINT32_MAX, &call->l1_weights_sf) ||
         !dg_check_tensor(chk, "l2_weights", l2_weights, DG_REQUIRED, l2_weights_alternatives, COUNT(l2_weights_alternatives),
                          UINT32_MAX, &call->l2_weights) ||
-        !dg_check_tensor(chk, "l2_weights_sf", l2_weights_sf, DG_REQUIRED, l2_weights_sf_alternatives,
+        !dg_check_tensor(chk, "l2_weights_sf", l2_weights_sf, DG_RANK_LATER, l2_weights_sf_alternatives,
                          COUNT(l2_weights_sf_alternatives), UINT32_MAX, &call->l2_weights_sf) ||
         !dg_check_tensor(chk, "cumulative_local_expert_recv_stats", cumulative_local_expert_recv_stats, DG_OPTIONAL,
                          cumulative_local_expert_recv_stats_alternatives, COUNT(cumulative_local_expert_recv_stats_alternatives),
@@ -4654,11 +4638,8 @@ static bool check_fp8_fp4_mega_moe(struct dg_checker *chk, const dg_tensor *y, c
     call->num_bytes = call->sym_buffer.shape[0];
 
     if (!dg_check_dim(chk, "l1_weights", "hidden", call->l1_weights.shape[2], call->hidden, "y") ||
-        !dg_check_dim(chk, "l1_weights_sf", "local_experts", call->l1_weights_sf.shape[0], call->local_experts, "l1_weights") ||
         !dg_check_dim(chk, "l2_weights", "local_experts", call->l2_weights.shape[0], call->local_experts, "l1_weights") ||
         !dg_check_dim(chk, "l2_weights", "hidden", call->l2_weights.shape[1], call->hidden, "y") ||
-        !dg_check_dim(chk, "l2_weights_sf", "local_experts", call->l2_weights_sf.shape[0], call->local_experts, "l1_weights") ||
-        !dg_check_dim(chk, "l2_weights_sf", "hidden", call->l2_weights_sf.shape[1], call->hidden, "y") ||
         (call->cumulative_local_expert_recv_stats.is_given &&
          !dg_check_dim(chk, "cumulative_local_expert_recv_stats", "local_experts",
                        call->cumulative_local_expert_recv_stats.shape[0], call->local_experts, "l1_weights"))) {
@@ -4693,15 +4674,15 @@ static bool check_fp8_fp4_mega_moe(struct dg_checker *chk, const dg_tensor *y, c
     }
 
     if (!dg_check_rows(chk, "y", &call->y) ||
-        !dg_check_shape(chk, "l1_weights", &call->l1_weights,
+        !dg_check_shape(chk, "l1_weights", &call->l1_weights, 3,
                         (const int64_t[]){call->local_experts, dg_mul(call->intermediate, 2), call->hidden},
                         "[local_experts, intermediate * 2, hidden]") ||
         !dg_check_contiguous(chk, "l1_weights", &call->l1_weights) ||
-        !dg_check_shape(chk, "l1_weights_sf", &call->l1_weights_sf,
+        !dg_check_shape(chk, "l1_weights_sf", &call->l1_weights_sf, 3,
                         (const int64_t[]){call->local_experts, dg_mul(call->intermediate, 2), dg_ceil_div(call->hidden, 128)},
                         "[local_experts, intermediate * 2, ceil(hidden / 128)]") ||
         !dg_check_contiguous(chk, "l2_weights", &call->l2_weights) ||
-        !dg_check_shape(chk, "l2_weights_sf", &call->l2_weights_sf,
+        !dg_check_shape(chk, "l2_weights_sf", &call->l2_weights_sf, 3,
                         (const int64_t[]){call->local_experts, call->hidden, dg_ceil_div(call->intermediate, 128)},
                         "[local_experts, hidden, ceil(intermediate / 128)]") ||
         (call->cumulative_local_expert_recv_stats.is_given &&
@@ -4868,7 +4849,7 @@ static bool check_bf16_mega_moe(struct dg_checker *chk, const dg_tensor *y, cons
     }
 
     if (!dg_check_rows(chk, "y", &call->y) ||
-        !dg_check_shape(chk, "l1_weights", &call->l1_weights,
+        !dg_check_shape(chk, "l1_weights", &call->l1_weights, 3,
                         (const int64_t[]){call->local_experts, dg_mul(call->intermediate, 2), call->hidden},
                         "[local_experts, intermediate * 2, hidden]") ||
         !dg_check_contiguous(chk, "l1_weights", &call->l1_weights) ||

@@ -273,26 +273,29 @@ static enum dg_type type_in(uint32_t types, enum dg_type type)
 }
 
 /* Sets the view's alternative and type. */
-static bool choose_alternative(struct dg_checker *chk, const char *name, dg_dtype dtype, const struct dg_alternative *alternatives,
-                               int32_t count, uint32_t enabled, struct dg_view *view)
+static bool choose_alternative(struct dg_checker *chk, const char *name, dg_dtype dtype, bool is_rank_later,
+                               const struct dg_alternative *alternatives, int32_t count, uint32_t enabled, struct dg_view *view)
 {
     const enum dg_type type = dg_type_of(dtype);
-    bool type_fits = false;
+    int32_t type_fits = 0;
     for (int32_t i = 0; i < count && type != DG_TYPE_NONE; i++) {
         const enum dg_type taken = enabled >> i & 1u ? type_in(alternatives[i].types, type) : DG_TYPE_NONE;
         if (taken == DG_TYPE_NONE) {
             continue;
         }
-        type_fits = true;
+        type_fits++;
+        view->alternative = i;
+        view->type = taken;
         if (alternatives[i].ndim < 0 || alternatives[i].ndim == view->ndim) {
-            view->alternative = i;
-            view->type = taken;
             return true;
         }
     }
+    if (type_fits == 1 && is_rank_later) {
+        return true;
+    }
     const struct words expected = alternative_words(alternatives, count, enabled);
-    if (type_fits) {
-        return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "%s has %d dimensions, shape %s, expected %s", name, (int)view->ndim,
+    if (type_fits > 0) {
+        return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "%s has shape %s, expected %s", name,
                              list_words(view->shape, view->ndim).text, expected.text);
     }
     return dg_check_fail(chk, DG_ERR_INVALID_DTYPE, "%s has dtype %s, expected %s", name, dtype_words(dtype).text, expected.text);
@@ -333,7 +336,7 @@ bool dg_check_tensor(struct dg_checker *chk, const char *name, const dg_tensor *
                              alternative_words(alternatives, count, enabled).text);
     }
     return check_geometry(chk, name, tensor, view) &&
-           choose_alternative(chk, name, tensor->dtype, alternatives, count, enabled, view) &&
+           choose_alternative(chk, name, tensor->dtype, (rules & DG_RANK_LATER) != 0, alternatives, count, enabled, view) &&
            finish_view(chk, name, tensor, (rules & DG_ON_CPU) != 0, view);
 }
 
@@ -378,15 +381,15 @@ bool dg_check_dim(struct dg_checker *chk, const char *name, const char *dim, int
                          (long long)expected, defined_by);
 }
 
-bool dg_check_shape(struct dg_checker *chk, const char *name, const struct dg_view *view, const int64_t *expected, const char *text)
+bool dg_check_shape(struct dg_checker *chk, const char *name, const struct dg_view *view, int32_t ndim, const int64_t *expected,
+                    const char *text)
 {
-    for (int32_t i = 0; i < view->ndim; i++) {
-        if (view->shape[i] != expected[i]) {
-            return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "%s has shape %s, expected %s = %s", name,
-                                 list_words(view->shape, view->ndim).text, list_words(expected, view->ndim).text, text);
-        }
+    bool is_equal = view->ndim == ndim;
+    for (int32_t i = 0; i < ndim && is_equal; i++) {
+        is_equal = view->shape[i] == expected[i];
     }
-    return true;
+    return is_equal || dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "%s has shape %s, expected %s = %s", name,
+                                     list_words(view->shape, view->ndim).text, list_words(expected, ndim).text, text);
 }
 
 /* ---- layouts ---------------------------------------------------------------------------------------------- */

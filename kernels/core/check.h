@@ -59,7 +59,8 @@ bool dg_check_fail(struct dg_checker *chk, dg_status status, const char *format,
 enum dg_tensor_rules {
     DG_REQUIRED = 0,
     DG_OPTIONAL = 1, /* NULL is allowed and gives a view with is_given = false, all else 0 */
-    DG_ON_CPU = 2    /* on the CPU whatever the device of the call */
+    DG_ON_CPU = 2,   /* on the CPU whatever the device of the call */
+    DG_RANK_LATER = 4 /* if one alternative has the type, its rank is left to dg_check_shape, which can say what sizes it expects */
 };
 
 /* tensor is not NULL; ndim, shape, data (unless it has no elements), strides, dtype and element alignment are sane; its device is that
@@ -76,8 +77,9 @@ bool dg_check_result(struct dg_checker *chk, const char *name, const dg_tensor *
 /* A dimension that another argument has defined. "<op>: b has k = 4096, expected 4160 to match a". */
 bool dg_check_dim(struct dg_checker *chk, const char *name, const char *dim, int64_t got, int64_t expected, const char *defined_by);
 
-/* A computed shape, all axes at once. "<op>: sfa has shape [4, 3], expected [4, 2] = [m, ceil(k / 128)]". */
-bool dg_check_shape(struct dg_checker *chk, const char *name, const struct dg_view *view, const int64_t *expected, const char *text);
+/* A computed shape, rank and all axes at once. "<op>: sfa has shape [4, 3], expected [4, 2] = [m, ceil(k / 128)]". */
+bool dg_check_shape(struct dg_checker *chk, const char *name, const struct dg_view *view, int32_t ndim, const int64_t *expected,
+                    const char *text);
 
 /* Layouts. Dimensions of size 0 or 1 may have any stride. */
 bool dg_check_rows(struct dg_checker *chk, const char *name, const struct dg_view *view);

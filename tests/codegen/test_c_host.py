@@ -208,7 +208,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "NULL tensor": ("", "dg_scaled(NULL, NULL, &sfa, &b, &d, &so)", INVALID + "scaled: a is NULL, expected bf16 [m, k]"),
     "dtype": ("a.dtype = f16;", SCALED, DTYPE + "scaled: a has dtype f16, expected bf16 [m, k]"),
     "dtype of another": ("b.dtype = f32;", SCALED, DTYPE + "scaled: b has dtype f32, expected dtype(a) [n, k]"),
-    "rank": ("a.ndim = 1;", SCALED, INVALID + "scaled: a has 1 dimensions, shape [4], expected bf16 [m, k]"),
+    "rank": ("a.ndim = 1;", SCALED, INVALID + "scaled: a has shape [4], expected bf16 [m, k]"),
     "dimension": ("nk[1] = 256;", SCALED, INVALID + "scaled: b has k = 256, expected 300 to match a"),
     "computed shape": (
         "blocks[1] = 2;",
@@ -325,7 +325,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "the chosen rank": (
         "",
         "dg_choose(NULL, &v, &y, matrix)",
-        INVALID + 'choose: x has 1 dimensions, shape [8], expected f32 [dim(x, 0), n] when form == "matrix"',
+        INVALID + 'choose: x has shape [8], expected f32 [dim(x, 0), n] when form == "matrix"',
     ),
     "the string before the tensor that it chooses": (
         "matrix.len = 3;",

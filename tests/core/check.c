@@ -108,7 +108,8 @@ static void check_tensor_errors(void)
     x.dtype = (dg_dtype){99, 8, 1};
     CHECK_TEXT(take(&x, DG_REQUIRED, 1, &view), "op: x has dtype {code 99, bits 8, lanes 1}, expected bf16 | f32 [m, k]");
     x = tensor_of((dg_dtype){DG_F32}, 3, shape, NULL);
-    CHECK_TEXT(take(&x, DG_REQUIRED, 1, &view), "op: x has 3 dimensions, shape [4, 6, 2], expected bf16 | f32 [m, k]");
+    CHECK_TEXT(take(&x, DG_REQUIRED, 1, &view), "op: x has shape [4, 6, 2], expected bf16 | f32 [m, k]");
+    CHECK_TEXT(take(&x, DG_RANK_LATER, 1, &view), ""); /* one alternative is f32: dg_check_shape speaks of its rank */
     x.ndim = 9;
     CHECK_TEXT(take(&x, DG_REQUIRED, 1, &view), "op: x has ndim = 9, expected 0 to 8");
     x.ndim = 2;
@@ -151,8 +152,10 @@ static void check_shapes(void)
     CHECK(!dg_check_dim(&chk, "b", "k", 4096, 4160, "a"));
     CHECK_TEXT(dg_last_error(), "op: b has k = 4096, expected 4160 to match a");
     CHECK(dg_check_dim(&chk, "b", "k", 1, 1, "a"));
-    CHECK(!dg_check_shape(&chk, "sfa", &x, (const int64_t[]){4, 2}, "[m, ceil(k / 128)]"));
+    CHECK(!dg_check_shape(&chk, "sfa", &x, 2, (const int64_t[]){4, 2}, "[m, ceil(k / 128)]"));
     CHECK_TEXT(dg_last_error(), "op: sfa has shape [4, 3], expected [4, 2] = [m, ceil(k / 128)]");
+    CHECK(!dg_check_shape(&chk, "sfa", &x, 1, (const int64_t[]){4}, "[m]"));
+    CHECK_TEXT(dg_last_error(), "op: sfa has shape [4, 3], expected [4] = [m]");
     CHECK(dg_check_contiguous(&chk, "x", &x));
     CHECK(dg_check_rows(&chk, "x", &x));
     CHECK(!dg_check_strides(&chk, "x", &x, (const int64_t[]){1, 4}, "[1, m]"));
