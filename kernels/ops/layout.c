@@ -79,6 +79,26 @@ static dg_status copy(const char *op, dg_context *ctx, const struct dg_view *sf,
 
 /* ---- pack ------------------------------------------------------------------------------------------------- */
 
+/* On the CPU, where the host can read it: the ends of groups in a psum layout do not decrease and do not exceed the rows of sf. */
+static dg_status check_psum(const char *op, const struct dg_view *psum_layout, int64_t mn)
+{
+    if (!psum_layout->is_given || psum_layout->device.type != DG_CPU) {
+        return DG_OK;
+    }
+    int64_t end = 0;
+    for (int64_t g = 0; g < psum_layout->shape[0]; g++) {
+        const int64_t before = end;
+        end = ((const int32_t *)psum_layout->data)[g * psum_layout->strides[0]];
+        if (end < before || end > mn) {
+            return dg_fail(DG_ERR_INVALID_ARGUMENT,
+                           "%s: psum_layout[%lld] is %lld, expected %lld .. %lld: the ends of groups do not decrease and do not exceed the "
+                           "rows of the result",
+                           op, (long long)g, (long long)end, (long long)before, (long long)mn);
+        }
+    }
+    return DG_OK;
+}
+
 /* Fails when a scale in use has no UE8M0 code, on backends that can look. NaN passes: it packs as NaN. */
 static dg_status check_codes(const char *op, const struct dg_layout_backend *backend, const struct dg_scale_pack_args *args,
                              const struct dg_view *sf)
@@ -115,6 +135,10 @@ static dg_status pack(const char *op, dg_context *ctx, const struct dg_view *sf,
         .from = matrix(sf),
         .to = matrix(out),
     };
+    dg_status status = check_psum(op, psum_layout, args.mn);
+    if (status != DG_OK) {
+        return status;
+    }
     static const int32_t no_ends[1];
     if (psum_layout->is_given) {
         args.ends = psum_layout->shape[0] > 0 ? psum_layout->data : no_ends; /* no group: no row is in use */
@@ -124,7 +148,7 @@ static dg_status pack(const char *op, dg_context *ctx, const struct dg_view *sf,
     }
     struct dg_run run;
     const struct dg_layout_backend *backend;
-    dg_status status = choose(&run, op, ctx, out->device, &args.exec, &backend);
+    status = choose(&run, op, ctx, out->device, &args.exec, &backend);
     if (status == DG_OK) {
         status = check_codes(op, backend, &args, sf);
     }
@@ -139,17 +163,18 @@ static dg_status pack(const char *op, dg_context *ctx, const struct dg_view *sf,
 
 /* ---- pack, k-grouped -------------------------------------------------------------------------------------- */
 
-/* No group has a negative size, sf has rows for all of them, and so has the result. Gives the rows of sf that they use. */
+/* The ends of groups do not decrease, sf has rows for all groups, and so has the result. Gives the rows of sf that they use. */
 static dg_status check_groups(const char *op, const struct dg_scale_pack_k_grouped_args *args, int64_t *from_rows)
 {
     int64_t end = 0;
     int64_t to_rows = 0;
     *from_rows = 0;
     for (int64_t g = 0; g < args->groups; g++) {
+        const int64_t end_before = end;
         const int64_t size = dg_k_group_size(args, g, &end);
-        if (size < 0) {
-            return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: grouped_layout[%lld] gives group %lld the size %lld, expected >= 0", op,
-                           (long long)g, (long long)g, (long long)size);
+        if (end < end_before) {
+            return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: grouped_layout[%lld] is %lld, expected >= %lld: the ends of groups do not decrease",
+                           op, (long long)g, (long long)end, (long long)end_before);
         }
         const int64_t blocks = dg_ceil_div(size, args->gran_k);
         *from_rows += blocks;

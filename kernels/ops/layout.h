@@ -62,7 +62,8 @@ struct dg_scale_pack_k_grouped_args {
     struct dg_exec exec;
 };
 
-/* Size k_g of group g, on the host. Groups are asked in order; *end carries the end of the group before, 0 at first. */
+/* Size k_g of group g, on the host. Groups are asked in order; *end carries the end of the group before, 0 at first. With psum, a
+ * group whose end is not behind its begin is empty, as in the grouped GEMMs. */
 static inline int64_t dg_k_group_size(const struct dg_scale_pack_k_grouped_args *args, int64_t g, int64_t *end)
 {
     if (!args->is_psum) {
@@ -70,7 +71,7 @@ static inline int64_t dg_k_group_size(const struct dg_scale_pack_k_grouped_args 
     }
     const int64_t begin = (*end + args->k_alignment - 1) / args->k_alignment * args->k_alignment;
     *end = args->layout[g * args->layout_stride];
-    return *end - begin;
+    return *end > begin ? *end - begin : 0;
 }
 
 /* A row of the table: all kernels of the family for one backend. */

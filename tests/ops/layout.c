@@ -165,6 +165,22 @@ static void check_psum(void)
             CHECK_INT(result_at(&out, 0, i, q), is_used[i] ? expected_word(data + i * BLOCKS, 1, BLOCKS, q) : 0);
         }
     }
+    /* ends that no grouped GEMM takes */
+    const struct {
+        int32_t ends[3];
+        const char *words;
+    } refused[] = {
+        {{3, 2, 18}, "psum_layout[1] is 2, expected 3 .. 26"},
+        {{-1, 2, 18}, "psum_layout[0] is -1, expected 0 .. 26"},
+        {{3, 16, 27}, "psum_layout[2] is 27, expected 16 .. 26"},
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        memcpy(ends, refused[i].ends, sizeof(ends));
+        out.words[0] = untouched;
+        CHECK_INT(dg_get_mn_major_tma_aligned_packed_ue8m0_tensor(ctx, &sf, &out.tensor, &options), DG_ERR_INVALID_ARGUMENT);
+        CHECK_CONTAINS(dg_last_error(), refused[i].words);
+        CHECK_INT(out.words[0], untouched);
+    }
     /* no group at all: no row is in use */
     groups[0] = 0;
     CHECK_INT(dg_get_mn_major_tma_aligned_packed_ue8m0_tensor(ctx, &sf, &out.tensor, &options), DG_OK);
@@ -282,8 +298,18 @@ static void check_k_grouped(bool has_ks, bool is_psum)
         layout[3] = 0;
         CHECK(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, ks_cpu, 32, 64, &out.tensor,
                                                                         &options) == DG_ERR_INVALID_ARGUMENT);
-        CHECK_CONTAINS(dg_last_error(), "grouped_layout[3] gives group 3 the size -");
+        CHECK_CONTAINS(dg_last_error(), "grouped_layout[3] is 0, expected >= 224: the ends of groups do not decrease");
+        layout[3] = layout[2]; /* an end that repeats the one before, which is not a multiple of 64: a group without k */
+        CHECK_INT(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(NULL, &sf, &grouped_layout, ks_cpu, 32, 64, &out.tensor,
+                                                                            &options),
+                  DG_OK);
+        CHECK_INT(result_at(&out, 0, 0, 5), expected_word(data + 5, MN, blocks[0], 0));
         layout[3] = (int32_t)end;
+        free(out.words);
+        CHECK_INT(dg_get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor_out(NULL, &sf, &grouped_layout, ks_cpu, 32, 64, &out.spec,
+                                                                                &options),
+                  DG_OK);
+        result_begin(&out);
         rounded[0] = 512; /* enough blocks, but all in one group: four words where the layout needs five */
         rounded[2] = 0;
         rounded[3] = 0;
