@@ -76,6 +76,7 @@ CODES = {
     "DG0415": "The contract of a result: one dtype per alternative, a shape, no attributes.",
     "DG0416": "A `when` that depends on a dimension which is known only after the alternative was chosen.",
     "DG0417": "Strides must have one entry per dimension of the shape.",
+    "DG0418": "More dimensions than a tensor can have: the checks keep shapes and strides in arrays of 8.",
     # expressions
     "DG0501": "The expression does not follow its grammar (section 3 of schema/README.md).",
     "DG0502": "A name that is no argument, `let` or dimension.",
@@ -110,6 +111,9 @@ CODES = {
     "DG0810": "An `int` that the shape of a tensor says already: it can be wrong, and under `torch.compile` every new value is compiled again."
     " Leave it out and read the shape.",
     "DG0811": "An `@lint allow` for a rule that the operator does not break: remove it, so that it does not hide the next one.",
+    "DG0812": "A dimension that stands in one place only, of one letter or named almost as another: nothing is checked against it, so its"
+    " name may be a slip. A size that may be anything has a word of its own, or is written `dim(NAME, AXIS)`.",
+    "DG0813": "A backend that no other operator has, and whose name is close to one that others have: a slip, probably.",
 }
 
 # The names of the lint rules, by their codes.
@@ -125,6 +129,8 @@ RULES = {
     "DG0809": "bare-write",
     "DG0810": "int-from-shape",
     "DG0811": "unused-allow",
+    "DG0812": "lone-dimension",
+    "DG0813": "lone-backend",
 }
 
 
@@ -264,13 +270,13 @@ def _unpainted(kind: str, text: str) -> str:
     return text
 
 
-def closest(word: str, known: object) -> str:
-    """The known word that a typing error is most likely to have meant, or ""."""
+def closest(word: str, known: object, likeness: float = 0.6) -> str:
+    """The known word that a typing error is most likely to have meant, or "". likeness: 1 means equal."""
     from difflib import get_close_matches
 
     words = [str(k) for k in known]  # type: ignore[attr-defined]
     lower = [w for w in words if w.lower() == word.lower()]
-    return (lower or get_close_matches(word, words, n=1, cutoff=0.6) or [""])[0]
+    return (lower or get_close_matches(word, words, n=1, cutoff=likeness) or [""])[0]
 
 
 def quoted_list(words: object) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from . import model as m
-from .diagnostics import RULES, Note, Report, quoted_list
+from .diagnostics import RULES, Note, Report, closest, quoted_list
 from .printing import format_type
 from .scope import without_optional
+from .tree import expressions, names_in
 
 _TENSOR, _BOOL = m.Base("Tensor"), m.Base("bool")
 _NUMBERS = (m.Base("int"), m.Base("SymInt"), m.Base("float"))
@@ -65,7 +66,7 @@ def lint(library: m.Library, report: Report) -> None:
         for rule in _RULES:
             for finding in rule(operator, documentation):
                 warn(operator, finding)
-    for operator, finding in _ambiguous_overloads(library):
+    for operator, finding in (*_ambiguous_overloads(library), *_lone_backends(library)):
         warn(operator, finding)
     # `@like` takes over what may be broken, so one place can serve several operators.
     for operator in library.operators:
@@ -189,6 +190,36 @@ def _ints_from_shapes(op: m.Operator, _: Documentation) -> Iterator[Finding]:
                     del ints[arg.name]
 
 
+def _lone_dimensions(op: m.Operator, _: Documentation) -> Iterator[Finding]:
+    """A dimension that only the axis which defines it has, and whose name looks like a slip: that of a word may be meant to document."""
+    uses: dict[str, int] = {}
+    contracts = (*op.contracts, *op.results)
+    tensors = [c for c in contracts if isinstance(c, m.TensorContract)]
+    for contract in tensors:
+        mentioned = (name for a in contract.alternatives for e in expressions(a) for name in names_in(e))
+        for name in set(mentioned):
+            uses[name] = uses.get(name, 0) + 1
+    limits = [limit for c in contracts if isinstance(c, m.ValueContract) for _, limit in c.compares]
+    for expr in (*limits, *(let.expr for let in op.lets), *(require.expr for require in op.requires)):
+        for name in names_in(expr):
+            uses[name] = uses.get(name, 0) + 1
+    spans = {c.name: c.span for c in tensors}
+    for dimension in op.dimensions if len(tensors) > 1 else ():
+        if uses[dimension.name] > 1 or any(dimension.arg == c.like for c in tensors):
+            continue
+        axis = dimension.axes[0]
+        meant = closest(dimension.name, [d.name for d in op.dimensions if d is not dimension], 0.8)
+        if len(dimension.name) > 1 and not meant:
+            continue
+        alternatives = f", or did you mean `{meant}`?" if meant else ""
+        yield Finding(
+            "lone-dimension",
+            spans[dimension.arg],
+            f"nothing else of `{op.symbol}` is checked against `{dimension.name}` of `{dimension.arg}`",
+            f"write `dim({dimension.arg}, {axis})`{alternatives}",
+        )
+
+
 _RULES: tuple[Rule, ...] = (
     _undocumented_operator,
     _undocumented_arguments,
@@ -199,7 +230,29 @@ _RULES: tuple[Rule, ...] = (
     _alias_returns,
     _bare_writes,
     _ints_from_shapes,
+    _lone_dimensions,
 )
+
+
+# ---- backends ------------------------------------------------------------------------------------------------
+
+
+def _lone_backends(library: m.Library) -> Iterator[tuple[m.Operator, Finding]]:
+    counts: dict[str, int] = {}
+    for op in library.operators:
+        for name in op.backends:
+            counts[name] = counts.get(name, 0) + 1
+    usual = [name for name, count in counts.items() if count > 1]
+    for op in library.operators:
+        for name in op.backends:
+            meant = closest(name, usual) if counts[name] == 1 else ""
+            if meant and _letters(meant) != _letters(name):  # `sm90` beside `sm80` is meant
+                message = f"no operator but `{op.symbol}` has the backend `{name}`"
+                yield op, Finding("lone-backend", op.span, message, f"did you mean `{meant}`?")
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[0-9]", "", name)
 
 
 # ---- overloads -----------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from .strict import C_KEYWORDS
 _TENSOR = m.Base("Tensor")
 _INTEGERS = (m.Base("int"), m.Base("SymInt"))
 
+MAX_RANK = 8  # of a tensor: the checks of the C host keep shapes and strides in arrays of this length
+
 
 def resolve_operator(report: Report, header: Header, entry: Entry) -> m.Operator | None:
     """The operator, or None with what is wrong in the report."""
@@ -317,6 +319,9 @@ class _Resolver(DirectiveResolver):
             strides = None if raw.strides is None else tuple(self.size(n, facts, "a stride") for n in raw.strides)
         except Failed:
             self.failed = True
+            return None
+        if shape is not None and len(shape) > MAX_RANK:
+            self.error("DG0418", raw, f"a tensor of {len(shape)} dimensions", f"tensors have {MAX_RANK} at most")
             return None
         if strides is not None and (shape is None or len(strides) != len(shape)):
             rank = "any rank" if shape is None else f"rank {len(shape)}"

@@ -32,7 +32,7 @@ _STARTS_ENTRY = re.compile(
 )
 _STARTS_TYPE = re.compile(r"(?:Tensor|Dict|Union|Future|RRef|Await)\b")
 _QUOTES_OR_COMMENT = re.compile(r"[\"'#\\]")
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # all but tab and line feed
 
 _DIRECTIVES = ("pair", "alias", "keyword", "scalar", "backends", "like", "since", "lint")
 _HEADERS = ("namespace", "prefix", "version")
@@ -63,6 +63,7 @@ class _Draft:
     at: Name  # the operator's line, for messages
     key: str  # NAME or NAME.OVERLOAD
     full: list[Statement] | None = None
+    is_lost: bool = False  # an error keeps `full` from being known
 
 
 def read_source(name: str, data: bytes) -> tuple[Source, Report]:
@@ -119,7 +120,7 @@ class _File:
         operators = []
         for draft in self.drafts:
             statements = self.fill_in(draft)
-            if draft.schema is None:
+            if statements is None or draft.schema is None:
                 check_syntax(self.report, draft.own)
             else:
                 operator = resolve_operator(self.report, self.header, Entry(draft.schema, draft.doc, draft.section, statements))
@@ -340,26 +341,29 @@ class _File:
 
     # -- @like -------------------------------------------------------------------------------------------------
 
-    def fill_in(self, draft: _Draft) -> list[Statement]:
-        """The statements of an operator, with those that `@like` takes over."""
+    def fill_in(self, draft: _Draft) -> list[Statement] | None:
+        """The statements of an operator, with those that `@like` takes over. None: an error keeps them from being known, its own or
+        that of an operator which it is like; one mistake is told once."""
         chain = [draft]
         while chain[-1].full is None:
-            base = self.base_of(chain[-1], chain)
+            last = chain[-1]
+            if last.like is None and last.schema is not None:
+                last.full = last.own
+                break
+            base = None if last.like is None or last.schema is None or last.is_lost else self.base_of(last.like, last, chain)
             if base is None:
-                chain[-1].full = chain[-1].own
-            else:
-                chain.append(base)
+                for lost in chain:
+                    lost.is_lost = True
+                return None
+            chain.append(base)
         base = chain.pop()
         for derived in reversed(chain):
             derived.full = _Inheritance(self.source, derived, base).statements()
             base = derived
-        return draft.full or []
+        return draft.full
 
-    def base_of(self, draft: _Draft, chain: list[_Draft]) -> _Draft | None:
+    def base_of(self, like: Name, draft: _Draft, chain: list[_Draft]) -> _Draft | None:
         """The operator that another one is like."""
-        like = draft.like
-        if like is None or draft.schema is None:
-            return None
         base = self.by_name.get(like.text)
         if base is None:
             meant = closest(like.text, [d.key for d in self.drafts if d is not draft])
@@ -368,7 +372,7 @@ class _File:
             )
         elif base in chain:
             self.error("DG0604", like.start, like.end, f"`{base.key}` is like itself")
-        elif base.schema is not None:
+        else:
             return base
         return None
 

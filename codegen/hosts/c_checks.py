@@ -38,9 +38,9 @@ from ..model import (
     ValueContract,
 )
 from ..printing import format_expr
+from ..tree import ARITHMETIC, children, expressions, walk
 from .c_expr import (
     EQUALITY,
-    FUNCTIONS,
     OPPOSITES,
     TERM,
     Scope,
@@ -48,7 +48,6 @@ from .c_expr import (
     c_dtype,
     c_format,
     c_string,
-    children,
     divisions,
     facts,
     given,
@@ -56,7 +55,6 @@ from .c_expr import (
     negated,
     spell,
     spell_length,
-    walk,
 )
 
 STAGES = ("take", "tensors", "values", "bind", "agree", "lets", "limits", "requires", "shapes", "overlaps")
@@ -368,7 +366,7 @@ def tensor_steps(scope: Scope, name: str) -> Iterator[Step]:
         yield Step("shapes", (Check(like, condition),), own | {f"tensor:{contract.like}"})
         return
     named = own.union(*(facts(scope, e) for a in contract.alternatives for e in a.shape or () if is_dimension(e)))
-    computed = own.union(*(facts(scope, e) for a in contract.alternatives for e in expressions(a)))
+    computed = own.union(*(facts(scope, e) for a in contract.alternatives for e in sizes_and_strides(a)))
     for stage, needs, checks_of in (
         ("agree", named, no_checks if is_shaped_at_once(scope, contract) else dimension_checks),
         ("shapes", computed, shape_checks),
@@ -396,7 +394,7 @@ def measured(op: Operator) -> frozenset[str]:
     values = [c for c in (*op.contracts, *op.results) if isinstance(c, ValueContract)]
     alternatives = [a for contract in tensors for a in contract.alternatives]
     roots = [
-        *(e for a in alternatives for e in (*expressions(a), *([] if a.when is None else [a.when]))),
+        *(e for a in alternatives for e in expressions(a)),
         *(limit for contract in values for _, limit in contract.compares),
         *(let.expr for let in op.lets),
         *(require.expr for require in op.requires),
@@ -405,7 +403,7 @@ def measured(op: Operator) -> frozenset[str]:
     return frozenset(argument_of(call) for call in calls if call.function in ("dim", "stride", "rank"))
 
 
-def expressions(alternative: Alternative) -> tuple[Expr, ...]:
+def sizes_and_strides(alternative: Alternative) -> tuple[Expr, ...]:
     return (*(alternative.shape or ()), *(alternative.strides or ()))
 
 
@@ -703,7 +701,7 @@ def leaves(scope: Scope, expr: Expr) -> list[Value]:
     found: dict[str, Value] = {}
 
     def visit(e: Expr) -> None:
-        if isinstance(e, (NameRef, Index)) or (isinstance(e, Call) and e.function not in FUNCTIONS):
+        if isinstance(e, (NameRef, Index)) or (isinstance(e, Call) and e.function not in ARITHMETIC):
             value = f"(int64_t){spell(scope, e)}" if isinstance(e, Call) and e.function == "rank" else spell(scope, e)
             found.setdefault(format_expr(e), (format_expr(e), value, kind(e)))
             return
@@ -751,7 +749,7 @@ def specification(scope: Scope, contract: TensorContract, guarded: set[str]) -> 
         condition = "" if a.when is None else spell(scope, a.when)
         path = () if a.when is None else (spell(scope, a.when, EQUALITY),)
         found += guards(scope, a.when) if a.when is not None else ()
-        found += [guard for expr in expressions(a) for guard in guards(scope, expr, path)]
+        found += [guard for expr in sizes_and_strides(a) for guard in guards(scope, expr, path)]
         strides = "NULL" if a.strides is None else integers(scope, a.strides)
         shape = a.shape or ()
         fill = spec_fill(scope, contract.name, type_of(scope, a), str(len(shape)), integers(scope, shape), strides)

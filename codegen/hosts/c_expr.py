@@ -34,6 +34,7 @@ from ..model import (
     ValueContract,
 )
 from ..printing import format_expr
+from ..tree import ARITHMETIC, children, walk
 
 # ---- types ---------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ def spell_list(scope: Scope, name: str) -> str:
 
 def spell_call(scope: Scope, call: Call) -> str:
     p = scope.prefix
-    if call.function in FUNCTIONS:
+    if call.function in ARITHMETIC:
         return f"{p}_{FUNCTIONS[call.function]}({', '.join(spell(scope, a) for a in call.args)})"
     name = argument_of(call)
     if call.function in ("dim", "stride"):
@@ -341,25 +342,6 @@ def kind(expr: Expr) -> Kind:
 
 
 # ---- analysis ------------------------------------------------------------------------------------------------
-
-
-def children(expr: Expr) -> tuple[Expr, ...]:
-    match expr:
-        case Call(function, args):
-            return args if function in FUNCTIONS else args[1:]
-        case Binary(_, left, right):
-            return left, right
-        case Unary(_, operand):
-            return (operand,)
-        case Conditional(condition, then, otherwise):
-            return condition, then, otherwise
-    return ()
-
-
-def walk(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
 
 
 def is_at_least(scope: Scope, expr: Expr, bound: int) -> bool:
@@ -480,7 +462,7 @@ def facts(scope: Scope, expr: Expr) -> frozenset[str]:
                 found.add(f"value:{name}")
             case NameRef(name, role):
                 found.add(f"{role}:{name}")
-            case Call(function) if function not in FUNCTIONS:
+            case Call(function) if function not in ARITHMETIC:
                 name = argument_of(e)
                 found.add(f"{'tensor' if scope.args[name].is_tensor else 'value'}:{name}")
     return frozenset(found)

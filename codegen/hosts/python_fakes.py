@@ -5,13 +5,13 @@ Sizes stay what torch hands over, symbolic or not: nothing is turned into an int
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..model import (
     Alternative, Argument, Base, Binary, Call, Conditional, Dimension, DType, Expr, Index, Literal, NameRef, Operator, Optional,
     TensorContract, Unary,
 )  # fmt: skip
+from ..tree import expressions, names_in
 
 DTYPES = {
     DType.f64: "torch.float64", DType.f32: "torch.float32", DType.f16: "torch.float16", DType.bf16: "torch.bfloat16",
@@ -117,27 +117,6 @@ def needed_names(results: list[TensorContract], definitions: dict[str, tuple[tup
             seen.add(name)
             todo += [n for e in definitions[name][0] for n in names_in(e)]
     return seen
-
-
-def expressions(a: Alternative) -> tuple[Expr, ...]:
-    return (*(a.shape or ()), *(a.strides or ()), *((a.when,) if a.when is not None else ()))
-
-
-def names_in(e: Expr) -> Iterator[str]:
-    if isinstance(e, NameRef):
-        yield e.name
-    for child in children(e):
-        yield from names_in(child)
-
-
-def children(e: Expr) -> tuple[Expr, ...]:
-    if isinstance(e, Call):
-        return e.args
-    if isinstance(e, Binary):
-        return (e.left, e.right)
-    if isinstance(e, Unary):
-        return (e.operand,)
-    return (e.condition, e.then, e.otherwise) if isinstance(e, Conditional) else ()
 
 
 # ---- results -------------------------------------------------------------------------------------------------
