@@ -177,7 +177,7 @@ const dg_operator dg_operator_table[] = {
     {
         "tf32_hc_prenorm_gemm",
         "tf32_hc_prenorm_gemm(Tensor a, Tensor b, Tensor(d!) d, Tensor(s!) sqr_sum, int? num_splits=None) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
     },
     {
         "get_mn_major_tma_aligned_tensor",
@@ -209,27 +209,27 @@ const dg_operator dg_operator_table[] = {
     {
         "per_token_cast_to_fp8",
         "per_token_cast_to_fp8(Tensor x, bool use_ue8m0, int gran_k=128, bool use_packed_ue8m0=False) -> (Tensor, Tensor)",
-        (const char *const[]){"ref", "avx2", "avx512", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
     },
     {
         "per_channel_cast_to_fp8",
         "per_channel_cast_to_fp8(Tensor x, bool use_ue8m0, int gran_k=128) -> (Tensor, Tensor)",
-        (const char *const[]){"ref", "avx2", "avx512", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
     },
     {
         "per_block_cast_to_fp8",
         "per_block_cast_to_fp8(Tensor x, bool use_ue8m0, int gran_k=128) -> (Tensor, Tensor)",
-        (const char *const[]){"ref", "avx2", "avx512", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
     },
     {
         "per_token_cast_to_fp4",
         "per_token_cast_to_fp4(Tensor x, bool use_ue8m0, int gran_k=128, bool use_packed_ue8m0=False) -> (Tensor, Tensor)",
-        (const char *const[]){"ref", "avx2", "avx512", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
     },
     {
         "cast_back_from_fp4",
         "cast_back_from_fp4(Tensor packed, Tensor sf, int gran_k=128, bool use_packed_ue8m0=False) -> Tensor",
-        (const char *const[]){"ref", "avx2", "avx512", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
     },
     {
         "get_token_alignment_for_mega_moe",

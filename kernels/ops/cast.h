@@ -71,7 +71,7 @@ struct dg_cast_backend {
 extern const struct dg_cast_backend dg_cast_backends[];
 extern const size_t dg_cast_backends_count;
 
-/* Kernels, kernels/cpu/cast_<isa>.c. */
+/* Kernels, kernels/cpu/cast_<isa>.c and kernels/cuda/cast_<arch>.cu. */
 dg_kernel_result dg_cast_ref(const struct dg_cast_args *args);
 dg_kernel_result dg_cast_back_ref(const struct dg_cast_back_args *args);
 
@@ -82,5 +82,8 @@ dg_kernel_result dg_cast_back_avx2(const struct dg_cast_back_args *args);
 bool dg_cast_avx512_can_run(void);
 dg_kernel_result dg_cast_avx512(const struct dg_cast_args *args);
 dg_kernel_result dg_cast_back_avx512(const struct dg_cast_back_args *args);
+
+dg_kernel_result dg_cast_sm80(const struct dg_cast_args *args);
+dg_kernel_result dg_cast_back_sm80(const struct dg_cast_back_args *args);
 
 #endif

@@ -8,6 +8,9 @@ static bool always(void)
 }
 
 const struct dg_cast_backend dg_cast_backends[] = {
+#ifdef DG_WITH_CUDA
+    {"sm80", DG_CUDA, always, dg_cast_sm80, dg_cast_back_sm80},
+#endif
 #ifdef DG_WITH_AVX512
     {"avx512", DG_CPU, dg_cast_avx512_can_run, dg_cast_avx512, dg_cast_back_avx512},
 #endif

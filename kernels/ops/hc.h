@@ -52,7 +52,7 @@ struct dg_hc_backend {
 extern const struct dg_hc_backend dg_hc_backends[];
 extern const size_t dg_hc_backends_count;
 
-/* Kernels, kernels/cpu/hc_<isa>.c. */
+/* Kernels, kernels/cpu/hc_<isa>.c and kernels/cuda/hc_<arch>.cu. */
 dg_kernel_result dg_hc_ref(const struct dg_hc_args *args);
 
 bool dg_hc_avx2_can_run(void);
@@ -62,5 +62,7 @@ dg_kernel_result dg_hc_avx2(const struct dg_hc_args *args);
 bool dg_hc_avx512_can_run(void);
 size_t dg_hc_avx512_workspace(const struct dg_hc_args *args);
 dg_kernel_result dg_hc_avx512(const struct dg_hc_args *args);
+
+dg_kernel_result dg_hc_sm80(const struct dg_hc_args *args);
 
 #endif

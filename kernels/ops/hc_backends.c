@@ -8,6 +8,9 @@ static bool always(void)
 }
 
 const struct dg_hc_backend dg_hc_backends[] = {
+#ifdef DG_WITH_CUDA
+    {"sm80", DG_CUDA, always, NULL, dg_hc_sm80},
+#endif
 #ifdef DG_WITH_AVX512
     {"avx512", DG_CPU, dg_hc_avx512_can_run, dg_hc_avx512_workspace, dg_hc_avx512},
 #endif

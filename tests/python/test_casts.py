@@ -15,7 +15,7 @@ from torch import Tensor
 from deep_gemm import utils
 from deep_gemm.utils import expressions
 
-# The casts of the package, and the expressions that stand in for them where no operator has a kernel.
+# The casts of the package, and the expressions that say what they compute.
 both = pytest.mark.parametrize("casts", [utils, expressions], ids=["package", "expressions"])
 
 E4M3 = [x for x in torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().tolist() if math.isfinite(x) and x >= 0]

@@ -1,4 +1,4 @@
-"""The GEMM operators on CUDA tensors: results, the caller's stream and device, capture, and errors that leave everything usable."""
+"""The operators on CUDA tensors: results, the caller's stream and device, capture, and errors that leave everything usable."""
 
 from __future__ import annotations
 
@@ -209,3 +209,73 @@ def test_opcheck_and_compile() -> None:
         return d * 2
 
     assert relative_error(doubled(a, b), 2 * (a.double() @ b.double().T)) < 1e-6
+
+
+CASTS: list[Callable[[Tensor], tuple[Tensor, ...]]] = [
+    lambda x: deep_gemm.per_token_cast_to_fp8(x, False),
+    lambda x: deep_gemm.per_token_cast_to_fp8(x, True, 32, True),
+    lambda x: deep_gemm.per_channel_cast_to_fp8(x, True, 4),
+    lambda x: deep_gemm.per_block_cast_to_fp8(x, False, 128),
+    lambda x: deep_gemm.per_token_cast_to_fp4(x, True, 32),
+    lambda x: deep_gemm.per_token_cast_to_fp4(x, True, 16, True),
+]
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_casts_have_the_bits_of_the_cpu(cast: Callable[[Tensor], tuple[Tensor, ...]], dtype: torch.dtype) -> None:
+    whole = torch.randn(260, 1100, dtype=torch.float32) * torch.logspace(-8, 4, 1100)
+    whole[3, 5], whole[7, 600] = float("inf"), float("nan")
+    for x in (whole[:256, :1024], whole[1:5, 3:503], whole[:0, :1024], whole[:4, :0]):
+        x = x.to(dtype).contiguous()
+        for on_gpu, on_cpu in zip(cast(x.cuda()), cast(x)):
+            assert on_gpu.dtype == on_cpu.dtype and on_gpu.shape == on_cpu.shape and on_gpu.stride() == on_cpu.stride()
+            assert torch.equal(on_gpu.cpu().view(torch.uint8), on_cpu.view(torch.uint8))
+
+
+def test_strided_casts_have_the_bits_of_the_cpu() -> None:
+    whole = torch.randn(300, 700, device="cuda")
+    for x in (whole[:, 1:513], whole.T[:512, :256], whole[::2, 0:512:2]):
+        for cast in CASTS:
+            x = x[: x.size(0) // 4 * 4, : x.size(1) // 2 * 2]
+            for on_gpu, on_cpu in zip(cast(x), cast(x.cpu())):
+                assert torch.equal(on_gpu.cpu().view(torch.uint8), on_cpu.view(torch.uint8))
+
+
+def test_fp4_and_back() -> None:
+    x = torch.randn(130, 514, device="cuda")
+    packed, sf = deep_gemm.per_token_cast_to_fp4(x, True, 32)
+    back = deep_gemm.utils.cast_back_from_fp4(packed, sf, 32)
+    assert torch.equal(back.cpu(), deep_gemm.utils.cast_back_from_fp4(packed.cpu(), sf.cpu(), 32))
+    assert relative_error(back, x.double()) < 0.2
+
+
+@pytest.mark.parametrize("m, n, k", [(13, 24, 7168), (137, 24, 7680), (1, 24, 64), (300, 9, 1000), (5000, 32, 640), (70, 60, 130)])
+@pytest.mark.parametrize("splits", [None, 1, 16])
+def test_prenorm(m: int, n: int, k: int, splits: int | None) -> None:
+    a, b = bf16(m, k), torch.randn(n, k, device="cuda")
+    shape = (m,) if splits is None else (splits, m)
+    d, squares = torch.full((*shape, n), float("nan"), device="cuda"), torch.full(shape, float("nan"), device="cuda")
+    deep_gemm.tf32_hc_prenorm_gemm(a, b, d, squares, num_splits=splits)
+    bits = b.view(torch.int32)
+    tf32 = ((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFF).view(torch.float32).double()
+    sums = (d, squares) if splits is None else (d.double().sum(0), squares.double().sum(0))
+    assert relative_error(sums[0], a.double() @ tf32.T) < 1e-5
+    assert relative_error(sums[1], a.double().square().sum(1)) < 1e-6
+    again = torch.empty_like(d)
+    deep_gemm.tf32_hc_prenorm_gemm(a, b, again, squares, num_splits=splits)
+    assert torch.equal(again, d)
+
+
+def test_memory_operators_allocate_only_results_and_can_be_captured() -> None:
+    x, b = bf16(64, 1024), torch.randn(24, 1024, device="cuda")
+    d, squares = torch.empty(64, 24, device="cuda"), torch.empty(64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        codes, sf = deep_gemm.per_token_cast_to_fp8(x, False)
+        deep_gemm.tf32_hc_prenorm_gemm(x, b, d, squares)
+    x.copy_(bf16(64, 1024))
+    graph.replay()
+    expected = deep_gemm.per_token_cast_to_fp8(x, False)
+    assert torch.equal(codes.view(torch.uint8), expected[0].view(torch.uint8)) and torch.equal(sf, expected[1])
+    assert relative_error(squares, x.double().square().sum(1)) < 1e-6

@@ -1292,7 +1292,7 @@ typedef struct dg_tf32_hc_prenorm_gemm_options {
  * where
  *   splits = given(num_splits) ? num_splits : 1
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 DG_API DG_MUST_USE dg_status dg_tf32_hc_prenorm_gemm(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                      dg_tensor *sqr_sum, const dg_tf32_hc_prenorm_gemm_options *options);
 
@@ -1534,7 +1534,7 @@ typedef struct dg_per_token_cast_to_fp8_options {
  *   - use_packed_ue8m0 needs use_ue8m0: not use_packed_ue8m0 or use_ue8m0
  *   - use_packed_ue8m0 needs a multiple of four blocks in a row: not use_packed_ue8m0 or blocks % 4 == 0
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 DG_API DG_MUST_USE dg_status dg_per_token_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                       dg_tensor *sf, const dg_per_token_cast_to_fp8_options *options);
 
@@ -1564,7 +1564,7 @@ typedef struct dg_per_channel_cast_to_fp8_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - the rows of x must be a multiple of gran_k: m % gran_k == 0
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 DG_API DG_MUST_USE dg_status dg_per_channel_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                         dg_tensor *sf, const dg_per_channel_cast_to_fp8_options *options);
 
@@ -1592,7 +1592,7 @@ typedef struct dg_per_block_cast_to_fp8_options {
  *   codes      result: f8e4m3 [m, n]
  *   sf         result: f32 [ceil(m / gran_k), ceil(n / gran_k)]
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 DG_API DG_MUST_USE dg_status dg_per_block_cast_to_fp8(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                       dg_tensor *sf, const dg_per_block_cast_to_fp8_options *options);
 
@@ -1630,7 +1630,7 @@ typedef struct dg_per_token_cast_to_fp4_options {
  *   - x needs an even number of columns: n % 2 == 0
  *   - use_packed_ue8m0 needs use_ue8m0: not use_packed_ue8m0 or use_ue8m0
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 DG_API DG_MUST_USE dg_status dg_per_token_cast_to_fp4(dg_context *ctx, const dg_tensor *x, bool use_ue8m0, dg_tensor *codes,
                                                       dg_tensor *sf, const dg_per_token_cast_to_fp4_options *options);
 
@@ -1661,7 +1661,7 @@ typedef struct dg_cast_back_from_fp4_options {
  *   use_packed_ue8m0  default false; the scales are four UE8M0 bytes in an int32
  *   values            result: f32 [m, n]
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 DG_API DG_MUST_USE dg_status dg_cast_back_from_fp4(dg_context *ctx, const dg_tensor *packed, const dg_tensor *sf,
                                                    dg_tensor *values, const dg_cast_back_from_fp4_options *options);
 

@@ -1,4 +1,4 @@
-"""The casts as torch expressions: what the operators compute, to the bit, and what runs on devices where they have no kernel.
+"""The casts as torch expressions: what the operators compute, to the bit.
 
 All of it is in f32:
 

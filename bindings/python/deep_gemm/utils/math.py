@@ -1,7 +1,6 @@
 """Integer helpers, scales that are powers of two, and casts to FP8 and FP4 with block scales.
 
-The casts are the operators of the same names. On CUDA, where these have no kernel, the expressions that define them run instead; the
-bits are the same.
+The casts are the operators of the same names; `expressions` has what they compute as torch expressions, whose bits they give.
 """
 
 from __future__ import annotations
@@ -33,24 +32,18 @@ def per_token_cast_to_fp8(
 ) -> tuple[Tensor, Tensor]:
     """Codes [m, n] of x [m, n] and one scale per row and gran_k columns, [m, ceil(n / gran_k)]; or packed, four in an int32."""
     require_tensor("per_token_cast_to_fp8", "x", x)
-    if x.is_cuda:
-        return expressions.per_token_cast_to_fp8(x, use_ue8m0, gran_k, use_packed_ue8m0)
     return _C.per_token_cast_to_fp8(x, use_ue8m0, gran_k, use_packed_ue8m0)
 
 
 def per_channel_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[Tensor, Tensor]:
     """Codes [m, n] of x [m, n], m a multiple of gran_k, and one scale per gran_k rows and column, [m / gran_k, n]."""
     require_tensor("per_channel_cast_to_fp8", "x", x)
-    if x.is_cuda:
-        return expressions.per_channel_cast_to_fp8(x, use_ue8m0, gran_k)
     return _C.per_channel_cast_to_fp8(x, use_ue8m0, gran_k)
 
 
 def per_block_cast_to_fp8(x: Tensor, use_ue8m0: bool, gran_k: int = 128) -> tuple[Tensor, Tensor]:
     """Codes [m, n] of x [m, n] and one scale per gran_k x gran_k block, [ceil(m / gran_k), ceil(n / gran_k)]."""
     require_tensor("per_block_cast_to_fp8", "x", x)
-    if x.is_cuda:
-        return expressions.per_block_cast_to_fp8(x, use_ue8m0, gran_k)
     return _C.per_block_cast_to_fp8(x, use_ue8m0, gran_k)
 
 
@@ -69,16 +62,12 @@ def per_token_cast_to_fp4(
     """Pairs of FP4 codes, int8 [m, n / 2], of x [m, n], and one scale per row and gran_k columns, [m, ceil(n / gran_k)]; or packed
     to [m, ceil(n / (4 * gran_k))], filled up with 1."""
     require_tensor("per_token_cast_to_fp4", "x", x)
-    if x.is_cuda:
-        return expressions.per_token_cast_to_fp4(x, use_ue8m0, gran_k, use_packed_ue8m0)
     return _C.per_token_cast_to_fp4(x, use_ue8m0, gran_k, use_packed_ue8m0)
 
 
 def cast_back_from_fp4(packed: Tensor, sf: Tensor, gran_k: int = 128, use_packed_ue8m0: bool = False) -> Tensor:
     """The f32 values [m, n] of pairs [m, n / 2] and their scales."""
     require_tensor("cast_back_from_fp4", "packed", packed)
-    if packed.is_cuda:
-        return expressions.cast_back_from_fp4(packed, sf, gran_k, use_packed_ue8m0)
     # Contiguous, since the operator takes the pairs of a transposed view along its rows.
     return _C.cast_back_from_fp4(packed.contiguous(), sf, gran_k, use_packed_ue8m0)
 
