@@ -223,11 +223,11 @@ def number(word: str, value: object) -> str | None:
 # ---- comments ------------------------------------------------------------------------------------------------
 
 
-def comment_lines(p: str, op: Operator) -> tuple[str, ...]:
-    """The documentation of an operator in the public header, without the comment's own marks."""
+def comment_lines(p: str, op: Operator, *, lists_are_returned: bool = False) -> tuple[str, ...]:
+    """The documentation of an operator in a header, without the comment's own marks. lists_are_returned: not written where the caller says."""
     lines = op.doc.split("\n") if op.doc else [op.symbol]
     rows = [(contract.name, argument_notes(arg, contract)) for arg, contract in zip(op.schema.args, op.contracts)]
-    rows += [(contract.name, result_notes(r, contract)) for r, contract in zip(op.schema.returns, op.results)]
+    rows += [(contract.name, result_notes(r, contract, lists_are_returned)) for r, contract in zip(op.schema.returns, op.results)]
     if rows:
         indent = max(len(name) for name, _ in rows) + 4
         lines.append("")
@@ -262,9 +262,10 @@ def argument_notes(arg: Argument, contract: TensorContract | ValueContract) -> l
     return notes(contract, attributes, [default, contract.comment])
 
 
-def result_notes(returned: Return, contract: TensorContract | ValueContract) -> list[str]:
+def result_notes(returned: Return, contract: TensorContract | ValueContract, is_returned: bool) -> list[str]:
     name, s = contract.name, known(returned.type)
-    ends = f"at most {name}_capacity members are written, *{name}_len gets their number" if s.form == "list" else ""
+    is_written = s.form == "list" and not is_returned
+    ends = f"at most {name}_capacity members are written, *{name}_len gets their number" if is_written else ""
     first, *others = notes(contract, [], [contract.comment, ends])
     return ["result" if first == "any" else f"result: {first}", *others]
 
