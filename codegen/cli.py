@@ -21,6 +21,11 @@ from .stamp import (
 _REPOSITORY = os.path.dirname(ROOT)
 
 
+def run() -> int:
+    """The command that an installed generator has."""
+    return main(sys.argv[1:])
+
+
 def main(argv: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -60,7 +65,8 @@ class _Parser(argparse.ArgumentParser):
 
 def arguments() -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(prog="python -m codegen", formatter_class=formatter)
+    package = __package__ or "codegen"
+    parser = _Parser(prog=f"python -m {package}" if package == "codegen" else package, formatter_class=formatter)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Parser)
 
     def verb(name: str, run: object, summary: str) -> argparse.ArgumentParser:
@@ -77,16 +83,17 @@ def arguments() -> argparse.ArgumentParser:
     explain = verb("explain", _later("explain"), "print all that follows from an operator, or what a diagnostic means")
     new = verb("new", _later("new"), "add an operator: schema entry, kernel, reference, and a test that fails until it is right")
     init = verb("init", _later("init"), "start a library that builds and passes its test")
+    runtime = verb("runtime", _later("runtime"), "write what the generated files call, under the names of the library")
     json_verb = verb("json", _later("json"), "print the model of the schema file as JSON")
     parse = verb("parse", _later("parse"), "read schema strings as JSON, one a line; print one JSON object a line")
     completion = verb("completion", _later("completion"), "print the completions for a shell")
 
-    for sub in (generate, check, watch, fmt, lint, breaking, explain, new, json_verb):
+    for sub in (generate, check, watch, fmt, lint, breaking, explain, new, runtime, json_verb):
         sub.add_argument("--schema", metavar="FILE", help="the schema file (schema/ops.schema of this repository)")
-    for sub in (generate, check, watch, explain, json_verb):
+    for sub in (generate, check, watch, explain, runtime, json_verb):
         sub.add_argument("--namespace", metavar="NAME", type=_name, help="instead of the file's: torch.ops.NAME, the package")
         sub.add_argument("--prefix", metavar="NAME", type=_name, help="instead of the file's: NAME_... and NAME_... in C")
-    for sub in (generate, check, watch):
+    for sub in (generate, check, watch, runtime):
         sub.add_argument("--out", metavar="FOLDER", help="the output folder (generated/ of this repository)")
         hosts = f"only these out of {','.join(HOST_NAMES)} (all); files of the others do not belong in the folder"
         sub.add_argument("--hosts", metavar="LIST", type=_hosts, default=HOST_NAMES, help=hosts)

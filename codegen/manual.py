@@ -46,6 +46,8 @@ DESCRIPTIONS = {
     "page of a diagnostic or lint rule.",
     "new": "Adds an operator, and asks nothing: an entry at the end of the schema file, a kernel, and a test with a reference that fails until\n"
     "the kernel is right. Skeletons in a folder new/ beside the schema file take the place of the generator's own.",
+    "runtime": "Writes the sources that the generated files of the given hosts call (tensors, contexts, checks, the glue of torch), under the names\n"
+    "of the library, and prints their paths. A build compiles them into the library; the CMake function opschema_generate() does so.",
     "init": "Starts a library in a new folder: a schema with one operator, its kernel and test, the runtime that generated checks call, a build\n"
     "file. It builds and passes its test at once.",
     "json": "Prints the model of the schema file. `format` grows when the meaning of a field changes; --json-schema describes the rest.",
@@ -66,6 +68,7 @@ EPILOGS = {
     "explain": "examples:\n  python -m codegen explain DG0203\n  python -m codegen explain boolean-trap",
     "new": "example:\n  python -m codegen new scaled\n\nThen write the formula into the kernel and into the reference of the test.",
     "init": "example:\n  python -m codegen init wave && cmake -S wave -B wave/build && cmake --build wave/build && ctest --test-dir wave/build",
+    "runtime": "example:\n  python -m codegen runtime --schema my/ops.schema --out build/runtime --hosts c",
     "json": "example:\n  python -m codegen json | python -c 'import json, sys; print(len(json.load(sys.stdin)[\"operators\"]))'",
     "parse": "example:\n  echo '\"f(Tensor x, int n=1) -> Tensor\"' | python -m codegen parse",
     "completion": "examples:\n"

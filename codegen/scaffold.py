@@ -140,14 +140,67 @@ def start_library(name: str, prefix: str, folder: str) -> list[str]:
     return written
 
 
+def _origin() -> str:
+    """Where the runtime is: inside an installed generator, beside that of a source tree."""
+    inside = os.path.join(ROOT, "runtime")
+    return inside if os.path.isdir(inside) else os.path.dirname(ROOT)
+
+
+def write_runtime(library: m.Library, hosts: tuple[str, ...], out: str) -> list[str]:
+    """Writes what the generated files of these hosts call, under the names of the library, into the folder out; gives the paths of all
+    of its files, below out. Files that are right already stay as they are."""
+    names = library.namespace, library.prefix
+    files = _runtime(*names) | _device_runtime(*names)
+    for host in hosts:
+        files |= _host_runtime(host, *names)
+    stale = {}
+    for path, data in files.items():
+        target = _below(out, path)
+        if not os.path.exists(target) or read_bytes(target) != data:
+            stale[target] = data
+    _write(stale)
+    return sorted(files)
+
+
+def _device_runtime(name: str, prefix: str) -> dict[str, bytes]:
+    """The part of the core that is compiled for CUDA."""
+    origin = _origin()
+    own = _known_names(origin)
+    folder = os.path.join(origin, "kernels", "cuda")
+    files = [n for n in sorted(os.listdir(folder)) if n.startswith("device.")] if os.path.isdir(folder) else []
+    return {
+        f"kernels/cuda/{n}": _renamed(read_bytes(os.path.join(folder, n)).decode("utf-8"), own, (name, prefix)).encode("utf-8")
+        for n in files
+    }
+
+
+def _host_runtime(host: str, name: str, prefix: str) -> dict[str, bytes]:
+    """The hand-written part of a host: the sources in bindings/HOST, and of a Python package there the modules with a leading
+    underscore, which generated modules import."""
+    origin = _origin()
+    own = _known_names(origin)
+    folder = os.path.join(origin, "bindings", host)
+    package = os.path.join(folder, own[0])
+    found = {}
+    if os.path.isdir(folder):
+        found |= {n: os.path.join(folder, n) for n in os.listdir(folder) if n.endswith((".c", ".h", ".cpp", ".hpp"))}
+    if os.path.isdir(package):
+        modules = (n for n in os.listdir(package) if n.startswith("_") and not n.startswith("__") and n.endswith((".py", ".pyi")))
+        found |= {f"{name}/{n}": os.path.join(package, n) for n in modules}
+    return {
+        f"bindings/{host}/{n}": _renamed(read_bytes(path).decode("utf-8"), own, (name, prefix)).encode("utf-8")
+        for n, path in sorted(found.items())
+    }
+
+
 def _runtime(name: str, prefix: str) -> dict[str, bytes]:
     """What generated checks call, under the names of the new library: the core of the library that this generator comes with, and
     every header that it includes."""
-    origin = os.path.dirname(ROOT)
-    own = _own_names(os.path.join(origin, "schema", "ops.schema"))
+    origin = _origin()
+    own = _known_names(origin)
     kernels = os.path.join(origin, "kernels")
     core = os.path.join(kernels, "core")
-    if own is None or not os.path.isdir(core):
+    if not os.path.isdir(core):
         raise GeneratorError(f"the runtime of generated checks is missing: {core}")
     todo = [os.path.join("core", n) for n in sorted(os.listdir(core)) if n.endswith((".c", ".h"))]
     files: dict[str, bytes] = {}
@@ -168,9 +221,16 @@ def _runtime(name: str, prefix: str) -> dict[str, bytes]:
     return files
 
 
-def _own_names(path: str) -> tuple[str, str] | None:
-    library, _ = parse_file(path, read_bytes(path))
-    return (library.namespace, library.prefix) if library is not None else None
+def _known_names(origin: str) -> tuple[str, str]:
+    """The namespace and the prefix in the runtime's own source. Only the head of the schema file is read: parsing all of it takes longer."""
+    path = os.path.join(origin, "schema", "ops.schema")
+    if not os.path.isfile(path):
+        raise GeneratorError(f"the runtime of generated files is missing: {path}")
+    head = read_bytes(path).decode("utf-8")
+    found = [re.search(rf"^{word} (\w+)", head, re.MULTILINE) for word in ("namespace", "prefix")]
+    if found[0] is None or found[1] is None:
+        raise GeneratorError(f"{path} names no namespace or no prefix")
+    return found[0][1], found[1][1]
 
 
 def _renamed(text: str, old: tuple[str, str], new: tuple[str, str]) -> str:

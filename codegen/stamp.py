@@ -37,7 +37,7 @@ def generator_files() -> list[str]:
     """The modules and templates of the generator, in a fixed order."""
     found = []
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = sorted(f for f in folders if f != "__pycache__" and not f.startswith("."))
+        folders[:] = sorted(f for f in folders if f not in ("__pycache__", "runtime") and not f.startswith("."))
         found += [os.path.join(folder, n) for n in sorted(names) if n.endswith((".py", ".j2"))]
     return found
 

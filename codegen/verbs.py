@@ -187,6 +187,19 @@ def init(options: argparse.Namespace) -> int:
     return 0
 
 
+def runtime(options: argparse.Namespace) -> int:
+    from .scaffold import write_runtime
+
+    library = _library(options)
+    if library is None:
+        return 1
+    if not options.out:
+        raise GeneratorError("runtime needs --out: the folder to write to")
+    for path in write_runtime(library, options.hosts, options.out):
+        print(path)
+    return 0
+
+
 # ---- json, parse, completion ---------------------------------------------------------------------------------
 
 
