@@ -1,4 +1,4 @@
-"""The docs host: the reference of all operators, in Markdown."""
+"""The docs host: the reference of all operators, in Markdown and as one HTML page that needs nothing else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from itertools import groupby
 from ..model import Argument, Base, Library, Operator, Return, TensorContract, ValueContract
 from ..printing import format_expr, format_type
 from . import Host, Render
+from .docs_html import blocks, inline
+from .docs_html import cell as html_cell
 
 # ---- rows of tables ------------------------------------------------------------------------------------------
 
@@ -152,10 +154,11 @@ def render(library: Library, render_template: Render) -> Mapping[str, str]:
     sections = [
         (title, [entry(op) for op in ops]) for title, ops in groupby(library.operators, key=lambda op: op.section)
     ]
-    text = render_template(
-        "docs/operators.md.j2", namespace=library.namespace, prefix=library.prefix, version=library.version, sections=sections
-    )
-    return {"docs/operators.md": text}
+    context = {"namespace": library.namespace, "prefix": library.prefix, "version": library.version, "sections": sections}
+    return {
+        "docs/operators.md": render_template("docs/operators.md.j2", **context),
+        "docs/operators.html": render_template("docs/operators.html.j2", **context, blocks=blocks, inline=inline, cell=html_cell),
+    }
 
 
 def refuse(item: Argument | Return) -> str | None:
@@ -165,8 +168,8 @@ def refuse(item: Argument | Return) -> str | None:
 
 HOST = Host(
     name="docs",
-    summary="Markdown: the reference of all operators",
-    templates=("docs/operators.md.j2",),
+    summary="the reference of all operators, as Markdown and as one HTML page",
+    templates=("docs/operators.md.j2", "docs/operators.html.j2"),
     render=render,
     refuse=refuse,
 )
