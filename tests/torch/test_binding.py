@@ -335,6 +335,8 @@ deep_gemm.bf16_gemm_nt(a, a, d)
 
 
 def test_a_taken_namespace_is_an_import_error() -> None:
+    if (PACKAGE / "_torch_library").exists():
+        pytest.skip("TORCH_LIBRARY throws while the library is loaded, which ends the process: only the stable host can report it")
     code = """
 import torch
 taken = torch.library.Library("deep_gemm", "DEF")

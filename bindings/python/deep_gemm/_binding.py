@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,7 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-OLDEST_TORCH = (2, 10)
+# The library beside this file serves every torch from 2.10 on, or, as TORCH_LIBRARY, the one that it was compiled for.
+OLDEST_TORCH = (2, 4) if os.path.exists(os.path.join(os.path.dirname(__file__), "_torch_library")) else (2, 10)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
