@@ -1823,7 +1823,7 @@ struct tf32_hc_prenorm_gemm_options {
  * where
  *   splits = given(num_splits) ? num_splits : 1
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 inline void tf32_hc_prenorm_gemm(const TensorView &a, const TensorView &b, const TensorRef &d, const TensorRef &sqr_sum,
                                  const tf32_hc_prenorm_gemm_options &options = {}, Handle ctx = {})
 {
@@ -2181,7 +2181,7 @@ inline void per_token_cast_to_fp8_into(const TensorView &x, bool use_ue8m0, cons
  *   - use_packed_ue8m0 needs use_ue8m0: not use_packed_ue8m0 or use_ue8m0
  *   - use_packed_ue8m0 needs a multiple of four blocks in a row: not use_packed_ue8m0 or blocks % 4 == 0
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 inline std::tuple<Tensor, Tensor> per_token_cast_to_fp8(const TensorView &x, bool use_ue8m0,
                                                         const per_token_cast_to_fp8_options &options = {}, Handle ctx = {})
 {
@@ -2230,7 +2230,7 @@ inline void per_channel_cast_to_fp8_into(const TensorView &x, bool use_ue8m0, co
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - the rows of x must be a multiple of gran_k: m % gran_k == 0
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 inline std::tuple<Tensor, Tensor> per_channel_cast_to_fp8(const TensorView &x, bool use_ue8m0,
                                                           const per_channel_cast_to_fp8_options &options = {}, Handle ctx = {})
 {
@@ -2277,7 +2277,7 @@ inline void per_block_cast_to_fp8_into(const TensorView &x, bool use_ue8m0, cons
  *   codes      result: f8e4m3 [m, n]
  *   sf         result: f32 [ceil(m / gran_k), ceil(n / gran_k)]
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 inline std::tuple<Tensor, Tensor> per_block_cast_to_fp8(const TensorView &x, bool use_ue8m0,
                                                         const per_block_cast_to_fp8_options &options = {}, Handle ctx = {})
 {
@@ -2336,7 +2336,7 @@ inline void per_token_cast_to_fp4_into(const TensorView &x, bool use_ue8m0, cons
  *   - x needs an even number of columns: n % 2 == 0
  *   - use_packed_ue8m0 needs use_ue8m0: not use_packed_ue8m0 or use_ue8m0
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 inline std::tuple<Tensor, Tensor> per_token_cast_to_fp4(const TensorView &x, bool use_ue8m0,
                                                         const per_token_cast_to_fp4_options &options = {}, Handle ctx = {})
 {
@@ -2387,7 +2387,7 @@ inline void cast_back_from_fp4_into(const TensorView &packed, const TensorView &
  *   use_packed_ue8m0  default false; the scales are four UE8M0 bytes in an int32
  *   values            result: f32 [m, n]
  *
- * Backends: ref avx2 avx512. */
+ * Backends: ref avx2 avx512 sm80. */
 inline Tensor cast_back_from_fp4(const TensorView &packed, const TensorView &sf, const cast_back_from_fp4_options &options = {},
                                  Handle ctx = {})
 {
