@@ -57,30 +57,33 @@ __device__ __forceinline__ struct scale scale_of_block(uint32_t largest, enum dg
     return scale;
 }
 
-__device__ __forceinline__ uint32_t fp8_code(float value)
+/* Two codes, the first in the low byte. */
+__device__ __forceinline__ uint32_t fp8_codes(float first, float second)
 {
-    return is_nan(value) ? 0x7fu : __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+#if __CUDA_ARCH__ >= 890
+    return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3); /* one instruction; NaN is 0x7f */
+#else
+    const uint32_t low = is_nan(first) ? 0x7fu : __nv_cvt_float_to_fp8(first, __NV_SATFINITE, __NV_E4M3);
+    const uint32_t high = is_nan(second) ? 0x7fu : __nv_cvt_float_to_fp8(second, __NV_SATFINITE, __NV_E4M3);
+    return low | high << 8;
+#endif
 }
 
-/* To nearest, ties to the smaller magnitude; no negative zero; NaN is 6. */
+/* To nearest, ties to the smaller magnitude; no negative zero; NaN is 6. From 1 on the codes are the exponent and the first bit of the mantissa
+ * of an f32, counted from 2; a tie is below half by the 1 that is missing. */
 __device__ __forceinline__ uint32_t fp4_code(float value)
 {
-    float magnitude = fabsf(value);
-    uint32_t code = 0;
-    code += !(magnitude <= 0.25f);
-    code += !(magnitude <= 0.75f);
-    code += !(magnitude <= 1.25f);
-    code += !(magnitude <= 1.75f);
-    code += !(magnitude <= 2.5f);
-    code += !(magnitude <= 3.5f);
-    code += !(magnitude <= 5.0f);
+    const uint32_t magnitude = magnitude_bits(value), half = 1u << 21, two_below_1 = (0x3f800000u >> 22) - 2;
+    const uint32_t above = min((magnitude + (half - 1) >> 22) - two_below_1, 7u);
+    const uint32_t below = (magnitude > 0x3e800000u) + (magnitude > 0x3f400000u); /* 0.25, 0.75 */
+    const uint32_t code = magnitude >= 0x3f800000u ? above : below;
     return value < 0 && code != 0 ? code | 8u : code;
 }
 
 template <bool is_fp8>
 __device__ __forceinline__ uint32_t code_of(float value)
 {
-    return is_fp8 ? fp8_code(value) : fp4_code(value);
+    return is_fp8 ? fp8_codes(value, value) & 0xffu : fp4_code(value);
 }
 
 /* ---- elements ------------------------------------------------------------------------------------------------ */
@@ -166,9 +169,10 @@ __device__ __forceinline__ void store_codes(uint8_t *codes, int64_t index, const
     constexpr int bits = is_fp8 ? 8 : 4;
     uint32_t words[2] = {0, 0};
 #pragma unroll
-    for (int e = 0; e < size; ++e) {
-        uint32_t code = code_of<is_fp8>(__fmul_rn(Element::widened(v.elements[e]), inverse));
-        words[e * bits / 32] |= code << (e * bits % 32);
+    for (int e = 0; e < size; e += 2) {
+        const float first = __fmul_rn(Element::widened(v.elements[e]), inverse), second = __fmul_rn(Element::widened(v.elements[e + 1]), inverse);
+        const uint32_t pair = is_fp8 ? fp8_codes(first, second) : fp4_code(first) | fp4_code(second) << 4;
+        words[e * bits / 32] |= pair << (e * bits % 32);
     }
     if (size * bits == 64) {
         *reinterpret_cast<uint2 *>(codes + index) = make_uint2(words[0], words[1]);
@@ -201,48 +205,63 @@ __device__ __forceinline__ uint32_t largest_of_group(uint32_t largest, uint32_t 
     return largest;
 }
 
-/* `group` threads have a block, each up to `count` vectors of it, those that lie a whole group apart. */
-template <class Element, bool is_fp8, int group, int count>
+/* Where a thread's vector is. */
+struct place {
+    int64_t i, j;
+    bool is_there;
+};
+
+/* `group` threads have a block, each up to `count` vectors of it, those that lie a whole group apart; and `together` blocks at a time, so
+ * that enough loads are under way. */
+template <class Element, bool is_fp8, int group, int count, int together>
 __global__ void __launch_bounds__(threads) cast_vectors(const __grid_constant__ struct job job)
 {
     constexpr int size = vector<Element>::size;
     constexpr unsigned groups = threads / group;
     __shared__ uint32_t shared[threads / warp];
     const unsigned items = static_cast<unsigned>(job.rows * job.blocks), blocks = static_cast<unsigned>(job.blocks);
-    const int vectors_per_row = static_cast<int>(job.gran_n) / size;
+    const int vectors_per_row = static_cast<int>(job.gran_n) / size, rows_per_block = static_cast<int>(job.gran_m);
     const int lane = static_cast<int>(threadIdx.x) % group;
-    for (unsigned first = blockIdx.x * groups; first < items; first += gridDim.x * groups) {
-        const unsigned item = first + threadIdx.x / group;
-        const int64_t row = item / blocks, block = item % blocks;
-        vector<Element> v[count];
-        uint32_t largest = 0;
+    const auto place_of = [&](unsigned item, int c) {
+        const unsigned row = item / blocks, block = item - row * blocks;
+        const int at = lane + c * group, i = rows_per_block == 1 ? 0 : at / vectors_per_row, j = at - i * vectors_per_row;
+        struct place place = {row * job.gran_m + i, block * job.gran_n + j * size, false};
+        place.is_there = item < items && i < rows_per_block && j < vectors_per_row && place.i < job.m && place.j < job.n;
+        return place;
+    };
+    for (unsigned first = blockIdx.x * groups * together; first < items; first += gridDim.x * groups * together) {
+        const unsigned own = first + threadIdx.x / group;
+        vector<Element> v[together][count];
 #pragma unroll
-        for (int c = 0; c < count; ++c) {
-            const int place = lane + c * group;
-            const int64_t i = row * job.gran_m + place / vectors_per_row;
-            const int64_t j = block * job.gran_n + place % vectors_per_row * size;
-            const bool is_there = item < items && place / vectors_per_row < job.gran_m && i < job.m && j < job.n;
-            v[c].raw = is_there ? __ldg(reinterpret_cast<const uint4 *>(static_cast<const Element *>(job.x) + i * job.stride_m + j))
-                                : make_uint4(0, 0, 0, 0);
-        }
+        for (int t = 0; t < together; ++t) {
 #pragma unroll
-        for (int c = 0; c < count; ++c) {
-#pragma unroll
-            for (int e = 0; e < size; ++e) {
-                largest = max(largest, magnitude_bits(Element::widened(v[c].elements[e])));
+            for (int c = 0; c < count; ++c) {
+                const struct place place = place_of(own + t * groups, c);
+                v[t][c].raw = place.is_there ? __ldg(reinterpret_cast<const uint4 *>(static_cast<const Element *>(job.x) + place.i * job.stride_m + place.j))
+                                             : make_uint4(0, 0, 0, 0);
             }
         }
-        const struct scale scale = scale_of_block<is_fp8>(largest_of_group<group>(largest, shared), job.scale_type);
-        if (item < items && lane == 0) {
-            store_scale(job, row, block, scale.sf);
-        }
 #pragma unroll
-        for (int c = 0; c < count; ++c) {
-            const int place = lane + c * group;
-            const int64_t i = row * job.gran_m + place / vectors_per_row;
-            const int64_t j = block * job.gran_n + place % vectors_per_row * size;
-            if (item < items && place / vectors_per_row < job.gran_m && i < job.m && j < job.n) {
-                store_codes<Element, is_fp8>(job.codes, i * job.n + j, v[c], scale.inverse);
+        for (int t = 0; t < together; ++t) {
+            const unsigned item = own + t * groups;
+            uint32_t largest = 0;
+#pragma unroll
+            for (int c = 0; c < count; ++c) {
+#pragma unroll
+                for (int e = 0; e < size; ++e) {
+                    largest = max(largest, magnitude_bits(Element::widened(v[t][c].elements[e])));
+                }
+            }
+            const struct scale scale = scale_of_block<is_fp8>(largest_of_group<group>(largest, shared), job.scale_type);
+            if (item < items && lane == 0) {
+                store_scale(job, item / blocks, item % blocks, scale.sf);
+            }
+#pragma unroll
+            for (int c = 0; c < count; ++c) {
+                const struct place place = place_of(item, c);
+                if (place.is_there) {
+                    store_codes<Element, is_fp8>(job.codes, place.i * job.n + place.j, v[t][c], scale.inverse);
+                }
             }
         }
     }
@@ -267,7 +286,77 @@ __global__ void __launch_bounds__(threads) cast_columns(const __grid_constant__ 
         store_scale(job, row, j, scale.sf);
 #pragma unroll 8
         for (int64_t i = begin; i < end; ++i) {
-            job.codes[i * job.n + j] = static_cast<uint8_t>(fp8_code(__fmul_rn(element<Element>(job, i, j), scale.inverse)));
+            job.codes[i * job.n + j] = static_cast<uint8_t>(code_of<true>(__fmul_rn(element<Element>(job, i, j), scale.inverse)));
+        }
+    }
+}
+
+/* The same for columns in vectors of 16 bytes and gran_m <= 128, in registers: a block of threads has 8 vectors beside one another, and
+ * each thread every 32nd row of one of them. FP8 only. */
+template <class Element>
+__global__ void __launch_bounds__(threads) cast_column_vectors(const __grid_constant__ struct job job)
+{
+    constexpr int size = vector<Element>::size, across = 8, down = threads / across, most_rows = 128 / down;
+    __shared__ uint32_t shared[threads / warp][across * size];
+    const int64_t tiles = (job.n + across * size - 1) / (across * size), items = job.rows * tiles;
+    const int column = static_cast<int>(threadIdx.x) % across, first_row = static_cast<int>(threadIdx.x) / across;
+    const int warp_index = static_cast<int>(threadIdx.x) / warp;
+    for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const int64_t row = item / tiles, j = (item % tiles * across + column) * size;
+        const int64_t begin = row * job.gran_m, end = min(begin + job.gran_m, job.m);
+        vector<Element> v[most_rows];
+#pragma unroll
+        for (int r = 0; r < most_rows; ++r) {
+            const int64_t i = begin + first_row + r * down;
+            v[r].raw = i < end && j < job.n ? __ldg(reinterpret_cast<const uint4 *>(static_cast<const Element *>(job.x) + i * job.stride_m + j))
+                                            : make_uint4(0, 0, 0, 0);
+        }
+        uint32_t largest[size];
+#pragma unroll
+        for (int e = 0; e < size; ++e) {
+            largest[e] = 0;
+#pragma unroll
+            for (int r = 0; r < most_rows; ++r) {
+                largest[e] = max(largest[e], magnitude_bits(Element::widened(v[r].elements[e])));
+            }
+            largest[e] = max(largest[e], __shfl_xor_sync(0xffffffffu, largest[e], across));
+            largest[e] = max(largest[e], __shfl_xor_sync(0xffffffffu, largest[e], 2 * across));
+            if (threadIdx.x % warp < across) {
+                shared[warp_index][column * size + e] = largest[e];
+            }
+        }
+        __syncthreads();
+        float inverse[size];
+#pragma unroll
+        for (int e = 0; e < size; ++e) {
+#pragma unroll
+            for (int w = 0; w < threads / warp; ++w) {
+                largest[e] = max(largest[e], shared[w][column * size + e]);
+            }
+            const struct scale scale = scale_of_block<true>(largest[e], job.scale_type);
+            inverse[e] = scale.inverse;
+            if (first_row == 0 && j < job.n) {
+                store_scale(job, row, j + e, scale.sf);
+            }
+        }
+        __syncthreads(); /* before the next item's */
+#pragma unroll
+        for (int r = 0; r < most_rows; ++r) {
+            const int64_t i = begin + first_row + r * down;
+            uint32_t words[2] = {0, 0};
+#pragma unroll
+            for (int e = 0; e < size; e += 2) {
+                const float first = __fmul_rn(Element::widened(v[r].elements[e]), inverse[e]);
+                const float second = __fmul_rn(Element::widened(v[r].elements[e + 1]), inverse[e + 1]);
+                words[e / 4] |= fp8_codes(first, second) << (e % 4 * 8);
+            }
+            if (i < end && j < job.n) {
+                if (size == 8) {
+                    *reinterpret_cast<uint2 *>(job.codes + i * job.n + j) = make_uint2(words[0], words[1]);
+                } else {
+                    *reinterpret_cast<uint32_t *>(job.codes + i * job.n + j) = words[0];
+                }
+            }
         }
     }
 }
@@ -356,12 +445,14 @@ __device__ __forceinline__ float back_value(uint32_t code, float scale)
     return __uint_as_float(is_nan(scale) ? __float_as_uint(scale) | 0x00400000u : 0xffc00000u);
 }
 
-/* A thread has four neighbours of a row. */
+/* A thread has four neighbours of a row. Index: of 32 bits where they are enough, since divisions of 64 take as long as all else. */
+template <class Index>
 __global__ void __launch_bounds__(threads) cast_back(const __grid_constant__ struct back_job job)
 {
-    const int64_t fours = (job.n + 3) / 4, items = job.m * fours;
+    const Index fours = static_cast<Index>((job.n + 3) / 4), gran_n = static_cast<Index>(job.gran_n);
+    const int64_t items = job.m * fours;
     for (int64_t item = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x; item < items; item += static_cast<int64_t>(gridDim.x) * threads) {
-        const int64_t i = item / fours, j = item % fours * 4;
+        const int64_t i = static_cast<Index>(item) / fours, j = static_cast<int64_t>(static_cast<Index>(item) % fours) * 4;
         const int count = static_cast<int>(min(job.n - j, static_cast<int64_t>(4)));
         uint32_t codes = 0;
         if (job.has_pairs && count == 4) {
@@ -373,7 +464,7 @@ __global__ void __launch_bounds__(threads) cast_back(const __grid_constant__ str
             }
         }
         float values[4];
-        int64_t q = j / job.gran_n, next = (q + 1) * job.gran_n;
+        int64_t q = static_cast<Index>(j) / gran_n, next = (q + 1) * job.gran_n;
         float scale = back_scale(job, i, q);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -420,7 +511,8 @@ bool is_multiple(const void *address, int64_t size)
 template <class Element, bool is_fp8, int group, int count>
 dg_kernel_result launch_vectors(struct job *job, const struct dg_exec *exec)
 {
-    return launch(&cast_vectors<Element, is_fp8, group, count>, job, job->rows * job->blocks, threads / group, exec);
+    constexpr int together = count == 1 ? 4 : 1;
+    return launch(&cast_vectors<Element, is_fp8, group, count, together>, job, job->rows * job->blocks, together * threads / group, exec);
 }
 
 template <class Element, bool is_fp8>
@@ -428,10 +520,10 @@ dg_kernel_result cast(struct job *job, const struct dg_exec *exec)
 {
     constexpr int size = vector<Element>::size;
     constexpr int code_bytes = is_fp8 ? size : size / 2;
-    const bool has_vectors = job->stride_n == 1 && job->gran_n % size == 0 && job->n % size == 0 && (job->m == 1 || job->stride_m % size == 0) &&
-                             is_multiple(job->x, 16) && is_multiple(job->codes, code_bytes);
+    const bool has_vectors = job->stride_n == 1 && job->n % size == 0 && (job->m == 1 || job->stride_m % size == 0) && is_multiple(job->x, 16) &&
+                             is_multiple(job->codes, code_bytes);
     const int64_t per_row = job->gran_n / size; /* vectors of a block */
-    if (has_vectors && per_row <= 4096 && job->gran_m <= 4096 && job->rows <= (int64_t{1} << 31) / job->blocks) {
+    if (has_vectors && job->gran_n % size == 0 && per_row <= 4096 && job->gran_m <= 4096 && job->rows <= (int64_t{1} << 31) / job->blocks) {
         const int64_t vectors = per_row * job->gran_m;
         if (vectors <= 4) {
             return launch_vectors<Element, is_fp8, 4, 1>(job, exec);
@@ -454,6 +546,9 @@ dg_kernel_result cast(struct job *job, const struct dg_exec *exec)
         if (vectors <= threads * 16) {
             return launch_vectors<Element, is_fp8, threads, 16>(job, exec);
         }
+    }
+    if (is_fp8 && has_vectors && job->gran_n == 1 && job->gran_m <= 128) {
+        return launch(&cast_column_vectors<Element>, job, job->rows * ceil_div(job->n, 8 * size), 1, exec);
     }
     if (is_fp8 && job->gran_n == 1) {
         return launch(&cast_columns<Element>, job, job->rows * job->n, threads, exec);
@@ -507,5 +602,7 @@ extern "C" dg_kernel_result dg_cast_back_sm80(const struct dg_cast_back_args *ar
     job.values = args->values;
     job.has_pairs = args->stride_n == 1 && args->stride_m % 4 == 0 && is_multiple(args->codes, 2);
     job.has_fours = args->n % 4 == 0 && is_multiple(args->values, 16);
-    return launch(&cast_back, &job, args->m * ceil_div(args->n, 4), threads, &args->exec);
+    const int64_t items = args->m * ceil_div(args->n, 4), most = UINT32_MAX / 4;
+    return items <= most && args->gran_n <= most ? launch(&cast_back<uint32_t>, &job, items, threads, &args->exec)
+                                                 : launch(&cast_back<uint64_t>, &job, items, threads, &args->exec);
 }

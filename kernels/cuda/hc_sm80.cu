@@ -40,30 +40,31 @@ struct shape {
     static constexpr int threads = warp * warps_m * warps_k;
     static constexpr int rows = 16 * tiles_m * warps_m;
 };
-using few_rows = shape<1, 1, 32>;
+using few_rows = shape<1, 1, 16>;
 using many_rows = shape<2, 4, 4>;
 
 /* ---- loads ----------------------------------------------------------------------------------------------------- */
 
-/* 16 neighbours of k in a row of a, as pairs. */
+/* 16 neighbours of k in a row of a, as pairs. Aligned: in whole chunks, without a branch, so that all loads of a chunk are under way at once;
+ * rows that do not exist repeat the last. */
 template <bool is_aligned>
 __device__ __forceinline__ void load_a(uint32_t (&words)[8], const struct dg_hc_args &args, int64_t i, int64_t k)
 {
-    const int64_t at = i * args.a_stride_m + k * args.a_stride_k;
-    if (is_aligned && i < args.m && k + 16 <= args.k) {
-        const uint4 *from = reinterpret_cast<const uint4 *>(args.a + at);
+    if constexpr (is_aligned) {
+        const uint4 *from = reinterpret_cast<const uint4 *>(args.a + min(i, args.m - 1) * args.a_stride_m + k);
         const uint4 low = __ldg(from), high = __ldg(from + 1);
         words[0] = low.x, words[1] = low.y, words[2] = low.z, words[3] = low.w;
         words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
-        return;
-    }
+    } else {
+        const uint16_t *from = args.a + i * args.a_stride_m + k * args.a_stride_k;
 #pragma unroll
-    for (int w = 0; w < 8; ++w) {
-        words[w] = 0;
+        for (int w = 0; w < 8; ++w) {
+            words[w] = 0;
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            if (i < args.m && k + 2 * w + e < args.k) {
-                words[w] |= static_cast<uint32_t>(args.a[at + (2 * w + e) * args.a_stride_k]) << (16 * e);
+            for (int e = 0; e < 2; ++e) {
+                if (i < args.m && k + 2 * w + e < args.k) {
+                    words[w] |= static_cast<uint32_t>(from[(2 * w + e) * args.a_stride_k]) << (16 * e);
+                }
             }
         }
     }
@@ -73,15 +74,15 @@ __device__ __forceinline__ void load_a(uint32_t (&words)[8], const struct dg_hc_
 template <bool is_aligned>
 __device__ __forceinline__ void load_b(float (&values)[4], const struct dg_hc_args &args, int64_t j, int64_t k)
 {
-    const int64_t at = j * args.b_stride_n + k * args.b_stride_k;
-    if (is_aligned && j < args.n && k + 4 <= args.k) {
-        const float4 four = __ldg(reinterpret_cast<const float4 *>(args.b + at));
+    if constexpr (is_aligned) {
+        const float4 four = __ldg(reinterpret_cast<const float4 *>(args.b + min(j, args.n - 1) * args.b_stride_n + k));
         values[0] = four.x, values[1] = four.y, values[2] = four.z, values[3] = four.w;
-        return;
-    }
+    } else {
+        const float *from = args.b + j * args.b_stride_n + k * args.b_stride_k;
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        values[e] = j < args.n && k + e < args.k ? args.b[at + e * args.b_stride_k] : 0;
+        for (int e = 0; e < 4; ++e) {
+            values[e] = j < args.n && k + e < args.k ? from[e * args.b_stride_k] : 0;
+        }
     }
 }
 
@@ -129,22 +130,36 @@ __device__ __forceinline__ int64_t split_begin(int64_t chunks, int64_t num_split
 
 /* ---- kernel ---------------------------------------------------------------------------------------------------- */
 
+/* What a thread sums up. */
 template <class Shape, int tiles_n>
 struct sums {
     static constexpr int count = Shape::tiles_m * (4 * tiles_n + 2);
     float d[Shape::tiles_m][tiles_n][4];
     float squares[Shape::tiles_m][2]; /* rows lane / 4 and lane / 4 + 8 */
+
+    /* Calls action(sum, index) for all of them; by name, so that they stay in registers. */
+    template <class Action>
+    __device__ __forceinline__ void each(Action action)
+    {
+#pragma unroll
+        for (int tile = 0; tile < Shape::tiles_m; ++tile) {
+#pragma unroll
+            for (int x = 0; x < 4 * tiles_n; ++x) {
+                action(d[tile][x / 4][x % 4], tile * 4 * tiles_n + x);
+            }
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                action(squares[tile][half], Shape::tiles_m * 4 * tiles_n + tile * 2 + half);
+            }
+        }
+    }
 };
 
 template <class Shape, int tiles_n, bool is_aligned>
 __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant__ struct job job)
 {
-    using Sums = sums<Shape, tiles_n>;
-    union { /* the same numbers, by name and by index */
-        Sums by_name;
-        float all[Sums::count];
-    } sum;
-    __shared__ float shared[Shape::warps_k / 2][Shape::warps_m][Sums::count][warp];
+    sums<Shape, tiles_n> sum;
+    __shared__ float shared[Shape::warps_k / 2][Shape::warps_m][sums<Shape, tiles_n>::count][warp];
 
     const struct dg_hc_args &args = job.args;
     const int lane = static_cast<int>(threadIdx.x) % warp, row = lane / 4, quad = lane % 4;
@@ -156,10 +171,7 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
     index /= job.tiles;
     const int64_t first_column = index % job.column_blocks * most_columns, split_index = index / job.column_blocks;
 
-#pragma unroll
-    for (float &x : sum.all) {
-        x = 0;
-    }
+    sum.each([](float &x, int) { x = 0; });
     const int64_t chunks = (args.k + chunk - 1) / chunk;
     const int64_t end = split_begin(chunks, args.num_splits, split_index + 1);
     for (int64_t c = split_begin(chunks, args.num_splits, split_index) + part * Shape::warps_k + warp_k; c < end; c += job.parts * Shape::warps_k) {
@@ -172,25 +184,28 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
                 load_a<is_aligned>(a[tile][half], args, first_row + tile * 16 + half * 8 + row, k);
             }
         }
+        float b[4][tiles_n][4];
 #pragma unroll
         for (int step = 0; step < 4; ++step) {
-            float b[tiles_n][4];
 #pragma unroll
             for (int tile_n = 0; tile_n < tiles_n; ++tile_n) {
-                load_b<is_aligned>(b[tile_n], args, first_column + tile_n * 8 + row, k + step * 4);
+                load_b<is_aligned>(b[step][tile_n], args, first_column + tile_n * 8 + row, k + step * 4);
             }
+        }
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
 #pragma unroll
             for (int tile_n = 0; tile_n < tiles_n; ++tile_n) {
                 uint32_t high[4], low[4];
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    split(b[tile_n][e], &high[e], &low[e]);
+                    split(b[step][tile_n][e], &high[e], &low[e]);
                 }
 #pragma unroll
                 for (int tile = 0; tile < Shape::tiles_m; ++tile) {
                     const uint32_t of_a[4] = {a[tile][0][2 * step], a[tile][1][2 * step], a[tile][0][2 * step + 1], a[tile][1][2 * step + 1]};
-                    multiply(sum.by_name.d[tile][tile_n], of_a, upper_halves(high[0], high[1]), upper_halves(high[2], high[3]));
-                    multiply(sum.by_name.d[tile][tile_n], of_a, upper_halves(low[0], low[1]), upper_halves(low[2], low[3]));
+                    multiply(sum.d[tile][tile_n], of_a, upper_halves(high[0], high[1]), upper_halves(high[2], high[3]));
+                    multiply(sum.d[tile][tile_n], of_a, upper_halves(low[0], low[1]), upper_halves(low[2], low[3]));
                 }
             }
         }
@@ -198,26 +213,20 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
         for (int tile = 0; tile < Shape::tiles_m; ++tile) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                sum.by_name.squares[tile][half] = add_squares(sum.by_name.squares[tile][half], a[tile][half]);
+                sum.squares[tile][half] = add_squares(sum.squares[tile][half], a[tile][half]);
             }
         }
     }
 
     /* The warps of a block, in halves: those above give to those below. */
-#pragma unroll
+#pragma unroll 1
     for (int below = Shape::warps_k / 2; below > 0; below /= 2) {
         if (warp_k >= below && warp_k < 2 * below) {
-#pragma unroll
-            for (int x = 0; x < Sums::count; ++x) {
-                shared[warp_k - below][warp_m][x][lane] = sum.all[x];
-            }
+            sum.each([&](float &x, int i) { shared[warp_k - below][warp_m][i][lane] = x; });
         }
         __syncthreads();
         if (warp_k < below) {
-#pragma unroll
-            for (int x = 0; x < Sums::count; ++x) {
-                sum.all[x] += shared[warp_k][warp_m][x][lane];
-            }
+            sum.each([&](float &x, int i) { x += shared[warp_k][warp_m][i][lane]; });
         }
         __syncthreads();
     }
@@ -226,19 +235,13 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
         namespace cg = cooperative_groups;
         const cg::cluster_group cluster = cg::this_cluster();
         if (warp_k == 0) {
-#pragma unroll
-            for (int x = 0; x < Sums::count; ++x) {
-                shared[0][warp_m][x][lane] = sum.all[x];
-            }
+            sum.each([&](float &x, int i) { shared[0][warp_m][i][lane] = x; });
         }
         cluster.sync();
         if (part == 0 && warp_k == 0) {
             for (int other = 1; other < job.parts; ++other) {
                 const float *theirs = cluster.map_shared_rank(&shared[0][warp_m][0][lane], static_cast<unsigned>(other));
-#pragma unroll
-                for (int x = 0; x < Sums::count; ++x) {
-                    sum.all[x] += theirs[x * warp];
-                }
+                sum.each([&](float &x, int i) { x += theirs[i * warp]; });
             }
         }
         cluster.sync(); /* shared memory stays until it is read */
@@ -252,7 +255,7 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int64_t i = first_row + tile * 16 + half * 8 + row;
-            float squares = sum.by_name.squares[tile][half];
+            float squares = sum.squares[tile][half];
             squares += __shfl_xor_sync(0xffffffffu, squares, 1);
             squares += __shfl_xor_sync(0xffffffffu, squares, 2);
             if (i >= args.m) {
@@ -268,7 +271,7 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
                 for (int e = 0; e < 2; ++e) {
                     const int64_t j = first_column + tile_n * 8 + quad * 2 + e;
                     if (j < args.n) {
-                        d[j] = sum.by_name.d[tile][tile_n][2 * half + e];
+                        d[j] = sum.d[tile][tile_n][2 * half + e];
                     }
                 }
             }
@@ -337,7 +340,7 @@ extern "C" dg_kernel_result dg_hc_sm80(const struct dg_hc_args *args)
     struct job job;
     job.args = *args;
     job.column_blocks = args->n > 0 ? ceil_div(args->n, most_columns) : 1; /* without columns there are squares */
-    const bool is_aligned = args->a_stride_k == 1 && args->b_stride_k == 1 && is_multiple(args->a, 16) && is_multiple(args->b, 16) &&
+    const bool is_aligned = args->n > 0 && args->k % chunk == 0 && args->a_stride_k == 1 && args->b_stride_k == 1 && is_multiple(args->a, 16) && is_multiple(args->b, 16) &&
                             (args->m == 1 || args->a_stride_m % 8 == 0) && (args->n <= 1 || args->b_stride_n % 4 == 0);
     const int64_t groups = args->num_splits * job.column_blocks; /* that have tiles of rows */
     const int64_t chunks = ceil_div(ceil_div(args->k, chunk), args->num_splits);

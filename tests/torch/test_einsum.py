@@ -262,7 +262,7 @@ ERRORS: list[tuple[str, Callable[[], Any]]] = [
     ("einsum: d has a1 = 4, expected 3 to match a", lambda: _C.einsum("bhr,hdr->bhd", ones(2, 3, 5), ones(3, 4, 5), ones(2, 4, 3))),
     ("einsum: c has dtype bf16, expected f32 to match d",
      lambda: _C.einsum("bmk,bnk->mn", ones(2, 3, 5), ones(2, 4, 5), ones(3, 4, dtype=F32), ones(3, 4))),
-    ("fp8_einsum: a[1] has 2 dimensions, shape [2, 1], expected f32 [ceil(a0 / gran_m), a1, ceil(a2 / gran_k)]", lambda: _C.fp8_einsum(
+    ("fp8_einsum: a[1] has shape [2, 1], expected [2, 3, 1] = [ceil(a0 / gran_m), a1, ceil(a2 / gran_k)]", lambda: _C.fp8_einsum(
         "bhr,hdr->bhd", (ones(2, 3, 5, dtype=E4M3), ones(2, 1, dtype=F32)), (ones(3, 4, 5, dtype=E4M3), ones(3, 1, 1, dtype=F32)), ones(2, 3, 4))),
 ]  # fmt: skip
 
