@@ -58,6 +58,9 @@ CODES = {
     "DG0307": "The operator names another namespace than the file.",
     "DG0308": "The schema ends before its parentheses are closed.",
     "DG0309": "An indented line continues the line before it, and there is none.",
+    "DG0310": "torch.ops takes an argument named `self` by position only: a caller cannot give it by keyword.",
+    "DG0311": "A namespace that torch has itself: what is registered in it is treated as torch's own, and can clash with a later release.",
+    "DG0312": "torch parses an optional or nested list of written tensors, and then torch.compile cannot functionalise it.",
     # contracts
     "DG0401": "An argument without a contract. Every argument has one line; `NAME: any` is one for values.",
     "DG0402": "A contract for something that is not an argument of the operator.",

@@ -35,6 +35,7 @@ class _Resolver(DirectiveResolver):
     def operator(self) -> m.Operator | None:
         self.read_statements()
         self.check_presence()
+        self.check_arguments()
         self.define_names()
         lets = self.resolve_lets()
         contracts = [self.contract(a) for a in self.schema.args]
@@ -75,6 +76,17 @@ class _Resolver(DirectiveResolver):
             example = f"-> {r.name or 'out'}: {'f32 [n]' if is_tensor else 'any'}"
             fix = f"write a line such as `{example}` above the operator"
             self.error("DG0414", r.span, "this result has no contract", fix)
+
+    def check_arguments(self) -> None:
+        """What the signature may not have although torch's parser takes it."""
+        for a in self.schema.args:
+            if a.name == "self":
+                self.error("DG0310", a.span, "an argument named `self` cannot be given by keyword through torch.ops", "write `x`, or what it is")
+            t = without_optional(a.type)
+            is_nested = isinstance(t, m.List) and (isinstance(a.type, m.Optional) or t.elem != _TENSOR)
+            if a.is_written and is_nested:
+                message = f"`{a.name}` is written, and a `{format_type(a.type)}`, which torch.compile cannot functionalise"
+                self.error("DG0312", a.span, message, "write `Tensor(a!)[]`, empty when there is nothing to write")
 
     def define_names(self) -> None:
         self.define_dimensions()

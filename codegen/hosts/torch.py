@@ -35,7 +35,7 @@ def refuse(item: Argument | Return) -> str | None:
             return None
         return f"torch's stable interface, as this host uses it, cannot return a `{item.type}`"
     if owner(item.type) is None:
-        return f"torch's stable interface, as this host uses it, cannot carry a `{item.type}`"
+        return f"torch's stable interface, as this host uses it, cannot carry a `{format_type(item.type)}`"
     return None
 
 
