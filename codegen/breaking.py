@@ -9,12 +9,12 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from . import model as m
 from .diagnostics import Report
 from .hosts import Difference, Edit, Host
 from .printing import format_argument
+from .record import record
 from .schema_file import parse_file
 from .stamp import GeneratorError
 
@@ -22,7 +22,7 @@ SEVERITIES = ("none", "patch", "minor", "major")
 BEHAVIOUR = "behaviour"  # the layer of what all hosts share: contracts, defaults, what is implemented
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """What happened to one operator, or to the library as a whole."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 
 from .diagnostics import CODES, RULES
+from .record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verb:
     name: str
     help: str

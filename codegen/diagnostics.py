@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from .model import Span
+from .record import record
 
 _Made = TypeVar("_Made")
 
@@ -183,13 +183,13 @@ class Source:
         return " ".join(" ".join(re.sub(r"(?:^|[ \t])#.*", "", row).split()) for row in rows).strip()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     text: str
     span: Span | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Diagnostic:
     code: str
     span: Span

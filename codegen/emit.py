@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from importlib.util import cache_from_source
 from typing import TYPE_CHECKING
 
 from . import model as m
 from .diagnostics import Report
 from .hosts import Host, Render
+from .record import record, replace
 from .registry import load_hosts
 from .schema_file import parse_file
 from .stamp import BANNER, ROOT, STAMP, TEMPORARY, GeneratorError, existing_files, has_banner, stale_temporaries
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import jinja2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """An output that differs from the file on disk. old is None for a new file, new is None for one to remove."""
 

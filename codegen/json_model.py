@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import types
 import typing
-from dataclasses import fields, is_dataclass
 from enum import Enum
 
 from . import model as m
 from .parse import check_string
 from .printing import format_type
+from .record import fields, is_record
 
 VERSION = 1  # grows when the meaning of a field changes
 
 
 def library_json(library: m.Library) -> str:
-    """The model: every dataclass an object with its ``kind``, every field under its own name. Places are left out."""
+    """The model: every record an object with its ``kind``, every field under its own name. Places are left out."""
     whole = {"format": VERSION, **_value(library)}  # type: ignore[dict-item]
     return json.dumps(whole, indent=2, ensure_ascii=True) + "\n"
 
@@ -24,12 +24,12 @@ def library_json(library: m.Library) -> str:
 def _value(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_record(value):
         out: dict[str, object] = {"kind": type(value).__name__}
-        for f in fields(value):
-            part = getattr(value, f.name)
+        for name in fields(value):
+            part = getattr(value, name)
             if not isinstance(part, m.Span):
-                out[f.name] = _value(part)
+                out[name] = _value(part)
         if isinstance(value, m.Schema):
             out["canonical"] = str(value)
         return out
@@ -60,15 +60,15 @@ def json_schema() -> str:
 
 
 def _define(kind: type, definitions: dict[str, object]) -> None:
-    """Adds the schema of a dataclass, and of those that its fields have."""
+    """Adds the schema of a record, and of those that its fields have."""
     if kind.__name__ in definitions:
         return
     definitions[kind.__name__] = {}  # so that a type may contain itself
     hints = typing.get_type_hints(kind, vars(m))
     properties: dict[str, object] = {"kind": {"const": kind.__name__}}
-    for f in fields(kind):
-        if hints[f.name] is not m.Span:
-            properties[f.name] = _schema_of(hints[f.name], definitions)
+    for name in fields(kind):
+        if hints[name] is not m.Span:
+            properties[name] = _schema_of(hints[name], definitions)
     if kind is m.Schema:
         properties["canonical"] = {"type": "string"}
     definitions[kind.__name__] = {

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from . import model as m
 from .diagnostics import RULES, Note, Report, closest, quoted_list
 from .printing import format_type
+from .record import record
 from .scope import without_optional
 from .tree import expressions, names_in
 
@@ -36,7 +36,7 @@ _RESERVED = {
 RESERVED = {word: host for host, words in reversed(_RESERVED.items()) for word in words.split()}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     rule: str
     span: m.Span

@@ -6,11 +6,12 @@ expressions are printed by ``printing``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 
+from .record import field, record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Span:
     """A range of one line of a source file. line and column count from 1, column in characters; end is exclusive."""
 
@@ -23,25 +24,25 @@ class Span:
 # ---- types ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Base:
     """A type without parts: ``Tensor int SymInt float bool str ScalarType Device ...``."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Optional:
     elem: "Type"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class List:
     elem: "Type"
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Generic:
     """``Tuple Dict Union Future RRef Await`` with their members; a ``Tuple`` prints as ``(a, b)``."""
 
@@ -49,14 +50,14 @@ class Generic:
     args: tuple["Type", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Class:
     """A registered class, ``__torch__.torch.classes.ns.Name``."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Variable:
     """Any other name: a type variable to torch's parser, refused by registration."""
 
@@ -66,7 +67,7 @@ class Variable:
 Type = Base | Optional | List | Generic | Class | Variable
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alias:
     before: tuple[str, ...]  # sorted
     after: tuple[str, ...]
@@ -77,7 +78,7 @@ class Alias:
 # ---- the schema ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Default:
     """A default value. value is None, bool, int, float, complex, str, or a tuple of these; text is its source."""
 
@@ -86,7 +87,7 @@ class Default:
     is_device: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Argument:
     name: str
     type: Type
@@ -110,7 +111,7 @@ class Argument:
         return isinstance(self.type, Optional)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Return:
     name: str  # "" when it has none
     type: Type
@@ -118,7 +119,7 @@ class Return:
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Schema:
     namespace: str  # "" when the string has none
     name: str
@@ -168,12 +169,12 @@ class Kind(Enum):
     float = "float"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal:
     value: int | bool | str | DType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NameRef:
     """A dimension, a let, or an argument of type int, bool, float or str; role says which."""
 
@@ -182,7 +183,7 @@ class NameRef:
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Index:
     """A member of a list argument."""
 
@@ -190,7 +191,7 @@ class Index:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """``ceil align min max`` over expressions (ceil(x / y) has the two arguments x, y), or ``dim stride rank len given dtype
     sum_ceil`` whose first argument is the NAME of an argument, kept as a Literal str."""
@@ -199,7 +200,7 @@ class Call:
     args: tuple["Expr", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Binary:
     """op is one of ``+ - * // % == != < <= > >= and or``."""
 
@@ -208,7 +209,7 @@ class Binary:
     right: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unary:
     """op is ``-`` or ``not``."""
 
@@ -216,7 +217,7 @@ class Unary:
     operand: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Conditional:
     condition: "Expr"
     then: "Expr"
@@ -230,7 +231,7 @@ Expr = Literal | NameRef | Index | Call | Binary | Unary | Conditional
 # ---- contracts -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alternative:
     dtypes: tuple[DType, ...]  # empty: dtype_of decides
     dtype_of: str | None  # ``dtype(NAME)``
@@ -241,7 +242,7 @@ class Alternative:
     text: str  # "f32 [m, ceil(k / 128)] rows", normalised
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorContract:
     """Of an argument or of a result."""
 
@@ -256,7 +257,7 @@ class TensorContract:
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ValueContract:
     """Of an argument or result that is no tensor. All parts hold together; an empty contract is ``any``."""
 
@@ -270,7 +271,7 @@ class ValueContract:
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dimension:
     """A named dimension: axis axes[i] of the tensor argument arg, when its alternative i was chosen."""
 
@@ -279,14 +280,14 @@ class Dimension:
     axes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Let:
     name: str
     expr: Expr
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Require:
     expr: Expr
     message: str | None
@@ -294,7 +295,7 @@ class Require:
     span: Span = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """A hand-written check in the operator's own source."""
 
@@ -305,7 +306,7 @@ class Check:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pair:
     """Python passes the tuple of args as one argument name."""
 
@@ -313,7 +314,7 @@ class Pair:
     args: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allow:
     """A lint rule that the operator may break, and why."""
 
@@ -322,7 +323,7 @@ class Allow:
     span: Span = field(compare=False)  # of the rule's name
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Operator:
     schema: Schema
     doc: str  # Markdown, lines joined with "\n"
@@ -355,7 +356,7 @@ class Operator:
         return any(r.alias is not None for r in self.schema.returns)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Library:
     namespace: str
     prefix: str

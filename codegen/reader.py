@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .diagnostics import Note, Report
 from .lex import KEYWORDS, Token, tokenize
+from .record import record
 
 
 class Failed(Exception):
     """The diagnostic is in the report; the nearest caller that can go on does."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Oddity:
     """Something that torch's parser takes and that then goes wrong."""
 

@@ -16,17 +16,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from . import emit
 from . import model as m
+from .record import record
 from .schema_file import parse_file
 from .stamp import ROOT, GeneratorError, inputs_digest, read_bytes, stamp_text
 
 _HEAD = re.compile(r'\{# (writes|appends to|inserts into|sorts into) (\S.*?)(?: behind "(.*)")? #\}\n')
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Piece:
     action: str
     path: str
@@ -181,7 +181,7 @@ def _host_runtime(host: str, name: str, prefix: str) -> dict[str, bytes]:
     own = _known_names(origin)
     folder = os.path.join(origin, "bindings", host)
     package = os.path.join(folder, own[0])
-    found = {}
+    found: dict[str, str] = {}
     if os.path.isdir(folder):
         found |= {n: os.path.join(folder, n) for n in os.listdir(folder) if n.endswith((".c", ".h", ".cpp", ".hpp"))}
     if os.path.isdir(package):

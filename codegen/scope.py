@@ -13,6 +13,7 @@ from . import model as m
 from .diagnostics import Report, closest, quoted_list
 from .expression import Failed, Node
 from .printing import format_type
+from .record import record
 
 _KINDS = {"int": m.Kind.int, "SymInt": m.Kind.int, "bool": m.Kind.bool, "float": m.Kind.float, "str": m.Kind.str}
 _NUMBERS = (m.Kind.int, m.Kind.float)
@@ -32,7 +33,7 @@ def without_optional(t: m.Type) -> m.Type:
     return t.elem if isinstance(t, m.Optional) else t
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Size:
     """What is known of a length or a rank: at least low, and one of allowed if that is not None."""
 
@@ -55,7 +56,7 @@ class Size:
         return Size(max(self.low, low), allowed)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Facts:
     given: frozenset[str] = frozenset()
     sizes: tuple[tuple[tuple[str, str], Size], ...] = ()  # (("len" or "rank", argument), size)

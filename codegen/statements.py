@@ -10,13 +10,14 @@ from .contract import ContractParser, RawAlternative, RawTensor, RawValue
 from .diagnostics import RULES, Note, Report, closest
 from .expression import Failed, Name, Node
 from .printing import format_type
+from .record import record
 from .scope import Scope, without_optional
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _TENSOR = m.Base("Tensor")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Statement:
     """A logical line that belongs to an operator."""
 

@@ -7,10 +7,10 @@ and nothing else: not the parser, not files, not each other. Jinja2 is imported 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..model import Argument, Library, Operator, Return
+from ..record import record
 
 
 class Render(Protocol):
@@ -18,7 +18,7 @@ class Render(Protocol):
         """The text of ``templates/<template>``, whose variables are context. An undefined variable is an error."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Edit:
     """An operator before and after, each with its library."""
 
@@ -28,7 +28,7 @@ class Edit:
     new: Operator
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Difference:
     """What an edit does to callers."""
 
@@ -45,7 +45,7 @@ def nothing_to_explain(library: Library, operator: Operator) -> Iterable[tuple[s
     return ()
 
 
-@dataclass(frozen=True)
+@record
 class Host:
     name: str  # "c"
     summary: str  # one line for --help

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ..model import Argument, Base, Library, List, NameRef, Operator, Optional, Return, TensorContract, Type, ValueContract
 from ..printing import format_expr, format_type
+from ..record import record
 from . import Difference, Edit, Host, Render
 from .c_checks import Block, Specification, Table, argument_blocks, is_shaped_at_once, result_overlaps, specifications, tables
 from .c_expr import Scope, Spelling, c_format, c_integer, c_string, known, spelling
@@ -294,7 +294,7 @@ def hang(head: str, text: str) -> list[str]:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Option:
     """A defaulted argument as a member of the options struct."""
 
@@ -303,14 +303,14 @@ class Option:
     initialiser: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     name: str
     form: str  # "tensor" | "scalar" | "list"
     parameters: tuple[str, ...]
     member: tuple[str, ...]  # lines of the call struct
 
-@dataclass(frozen=True, slots=True)
+@record
 class Function:
     """An operator as the templates see it."""
 
@@ -428,7 +428,7 @@ def result(p: str, returned: Return, contract: TensorContract | ValueContract) -
     return Result(name, s.form, result_parameters(p, name, s), result_member(p, name, s))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """An operator in the table that other hosts check themselves against; torch-only operators are in it too."""
 

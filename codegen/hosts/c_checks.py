@@ -19,7 +19,6 @@ a string that is checked just before the tensor is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import ClassVar
 
@@ -38,6 +37,7 @@ from ..model import (
     ValueContract,
 )
 from ..printing import format_expr
+from ..record import record, replace
 from ..tree import ARITHMETIC, children, expressions, walk
 from .c_expr import (
     EQUALITY,
@@ -63,7 +63,7 @@ STAGES = ("take", "tensors", "values", "bind", "agree", "lets", "limits", "requi
 # ---- what the templates print --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Set:
     """A statement."""
 
@@ -71,7 +71,7 @@ class Set:
     statement: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Check:
     """A call of a helper of core/check.h, which must return true, under a condition ("": always)."""
 
@@ -104,7 +104,7 @@ def any_fails(checks: Sequence[Check]) -> tuple[str, ...]:
     return tuple(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fail:
     """A failure with a message of its own, under a condition. format is a printf format, in C."""
 
@@ -114,7 +114,7 @@ class Fail:
     args: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Each:
     """Checks and failures of member i of a list."""
 
@@ -139,7 +139,7 @@ class Each:
 Item = Set | Check | Fail | Each
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Block:
     """Neighbouring items of one kind."""
 
@@ -152,14 +152,14 @@ class Block:
         return any_fails([item for item in self.items if isinstance(item, Check)])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     types: str
     ndim: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Table:
     """The alternatives of a tensor, an array in C."""
 
@@ -167,7 +167,7 @@ class Table:
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Choice:
     """The specification of a result when condition holds ("": always)."""
 
@@ -175,7 +175,7 @@ class Choice:
     fill: Check
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Specification:
     name: str
     guards: tuple[Check, ...]
@@ -196,7 +196,7 @@ class Specification:
 # ---- steps ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Step:
     stage: str
     items: tuple[Item, ...]
@@ -567,7 +567,7 @@ def length_checks(scope: Scope, contract: ValueContract) -> Iterator[Check]:
     yield Check(helper(scope, "pointer", c_string(name), data), joined((condition, f"{length} > 0")))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Part:
     """One claim about a value: how it reads in C, and in messages."""
 

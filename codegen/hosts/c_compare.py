@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..model import Library, Operator
+from ..record import record
 from . import Difference, Edit
 from .c import initialiser, option_member, parameter, result_parameters
 from .c_expr import known
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Signature:
     """The C functions of an operator, as far as callers depend on them."""
 

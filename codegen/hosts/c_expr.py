@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
 from ..model import (
@@ -34,12 +33,13 @@ from ..model import (
     ValueContract,
 )
 from ..printing import format_expr
+from ..record import record
 from ..tree import ARITHMETIC, children, walk
 
 # ---- types ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Spelling:
     """What C makes of a schema type: a form, and for numbers their word and C type."""
 
@@ -112,7 +112,7 @@ def c_dtype(prefix: str, dtype: DType) -> str:
 # ---- scope ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scope:
     """What the expressions of one operator may name."""
 
@@ -416,7 +416,7 @@ def value_bound(scope: Scope, name: str, is_member: bool) -> int | None:
     return max(bounds, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Division:
     """A division whose divisor may be zero as far as contracts say, and the C conditions under which it is evaluated."""
 

@@ -7,9 +7,9 @@ options are structs with the schema's defaults, results are returned, and a stat
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ..model import Argument, Base, Library, Operator, Return, TensorContract, ValueContract
+from ..record import record
 from . import Host, Render
 from .c import comment_lines, initialiser, refuse
 from .c_expr import Spelling, c_string, known
@@ -97,7 +97,7 @@ def option_statement(p: str, arg: Argument) -> str:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     name: str
     form: str  # "tensor" | "scalar" | "list"
@@ -105,7 +105,7 @@ class Result:
     ctype: str  # of a number, or of the members of a list
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Function:
     """An operator as the template sees it."""
 

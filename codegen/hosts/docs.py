@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 
 from ..model import Argument, Base, Library, Operator, Return, TensorContract, ValueContract
 from ..printing import format_expr, format_type
+from ..record import record
 from . import Host, Render
 from .docs_html import blocks, inline
 from .docs_html import cell as html_cell
@@ -15,7 +15,7 @@ from .docs_html import cell as html_cell
 # ---- rows of tables ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Row:
     """One argument or result. Cells are Markdown; an empty one has no text."""
 
@@ -91,7 +91,7 @@ def words(names: tuple[str, ...]) -> str:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Entry:
     """An operator as the template sees it."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ..model import Argument, Base, DType, Library, List, Operator, Optional, Return, TensorContract, Type, ValueContract
+from ..printing import format_type
+from ..record import record
 from . import Difference, Edit, Host, Render
 from .python_fakes import Fake, fake
 
@@ -27,7 +28,7 @@ def refuse(item: Argument | Return) -> str | None:
     if item.name in TAKEN:
         return f"`{item.name}` cannot be the name of an argument in Python"
     if annotation(item.type, None) is None:
-        return f"Python has no annotation for a `{item.type}` here"
+        return f"Python has no annotation for a `{format_type(item.type)}` here"
     return None
 
 
@@ -92,7 +93,7 @@ def default_of(arg: Argument) -> str:
 # ---- parameters ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Parameter:
     """A parameter of the Python function: an argument of the operator, or a pair of them."""
 
@@ -224,7 +225,7 @@ def described(name: str, contract: TensorContract | ValueContract) -> str:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Function:
     """One operator as the templates see it."""
 

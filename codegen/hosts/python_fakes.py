@@ -5,12 +5,11 @@ Sizes stay what torch hands over, symbolic or not: nothing is turned into an int
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..model import (
     Alternative, Argument, Base, Binary, Call, Conditional, Dimension, DType, Expr, Index, Literal, NameRef, Operator, Optional,
     TensorContract, Unary,
 )  # fmt: skip
+from ..record import record
 from ..tree import expressions, names_in
 
 DTYPES = {
@@ -21,7 +20,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch:
     """One alternative of a result. condition is "" for the one that is left."""
 
@@ -29,13 +28,13 @@ class Branch:
     expression: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Result:
     name: str
     branches: tuple[Branch, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fake:
     parameters: tuple[str, ...]  # as they are declared
     tensors: tuple[str, ...]  # those that have to be on one device

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ..model import Argument, Base, Library, List, Operator, Optional, Return, TensorContract, Type
+from ..printing import format_type
+from ..record import record
 from . import Difference, Edit, Host, Render
 
 WIDTH = 120  # columns of a line
@@ -33,7 +34,7 @@ def refuse(item: Argument | Return) -> str | None:
     if isinstance(item, Return):
         if item.alias is not None or item.type == Base("Tensor") or c_type(item.type) is not None:
             return None
-        return f"torch's stable interface, as this host uses it, cannot return a `{item.type}`"
+        return f"torch's stable interface, as this host uses it, cannot return a `{format_type(item.type)}`"
     if owner(item.type) is None:
         return f"torch's stable interface, as this host uses it, cannot carry a `{format_type(item.type)}`"
     return None
@@ -60,13 +61,13 @@ def c_type(t: Type) -> str | None:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Field:
     name: str
     owner: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Function:
     """One operator as the template sees it."""
 

@@ -12,7 +12,9 @@ from codegen.diagnostics import CODES, RULES
 from codegen.emit import check_hosts
 from codegen.hosts import Host
 from codegen.model import Base
+from codegen.registry import load_hosts
 from codegen.schema_file import parse_file
+from codegen.stamp import HOST_NAMES
 
 HEADER = "namespace lib\nprefix l\nversion 1.2.0\n"
 CASES = re.findall(
@@ -68,3 +70,13 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"DG0206: {CODES['DG0206']}\n"
     assert main(["explain", "DG9999"]) == 2
     assert "there is no diagnostic DG9999" in capsys.readouterr().err
+
+
+def test_hosts_say_which_type_they_cannot_carry() -> None:
+    """As the schema spells it, whatever the type and the host."""
+    hosts = load_hosts(HOST_NAMES)
+    for argument, shown in (("Tensor[]", "Tensor[]"), ("Tensor(a!)[]", "Tensor[]"), ("str[]", "str[]"), ("Tensor?[]", "Tensor?[]")):
+        library, report = parse_file("f.schema", (HEADER + f"x: any\nf({argument} x) -> ()\n").encode())
+        assert library is not None, report.render()
+        check_hosts(library, report, hosts)
+        assert f"carry a `{shown}`" in report.render() and "(elem=" not in report.render()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from codegen import model as m
 from codegen.model import DType, Operator, TensorContract, ValueContract
 from codegen.printing import format_expr
+from codegen.record import fields, replace
 from codegen.schema_file import parse_file
 
 HEADER = "namespace lib\nprefix l\nversion 1.2.0\n"
@@ -334,3 +336,23 @@ def test_a_missing_parenthesis_ends_with_its_operator() -> None:
 
 def test_a_line_that_does_not_parse_makes_no_further_noise() -> None:
     assert errors("x: f32 [n;]\ny: f32 [n]\nrequire n > 1\nf(Tensor x, Tensor? y) -> ()\n") == ["1:10 DG0404"]
+
+
+def test_records() -> None:
+    """What the model is made of behaves as frozen dataclasses do."""
+    span = m.Span("f", 1, 2, 3)
+    arg = m.Argument("x", m.Base("int"), None, False, None, span)
+    same = replace(arg, span=m.Span("f", 9, 9, 9))
+    assert arg == same and hash(arg) == hash(same) and arg.span != same.span  # spans do not count
+    assert arg != replace(arg, name="y") and arg != ("x",)
+    assert repr(m.Base("int")) == "Base(name='int')"
+    assert fields(arg) == ("name", "type", "default", "kw_only", "alias", "span")
+    with pytest.raises(AttributeError, match="name cannot change"):
+        arg.name = "y"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        m.Base()  # type: ignore[call-arg]
+    match arg:
+        case m.Argument(name, m.Base(kind)):
+            assert (name, kind) == ("x", "int")
+        case _:
+            raise AssertionError
