@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from html import escape
 from itertools import groupby
 
@@ -12,13 +13,16 @@ _CODE = re.compile(r"`([^`]+)`")
 _ITEM = re.compile(r"[-*] +")
 
 
+@lru_cache(maxsize=4096)
 def inline(text: str) -> str:
-    """One line or cell."""
+    """One line or cell. Operators that are like one another have many in common."""
     parts = _CODE.split(text)  # text and code in turn
     return "".join(f"<code>{escape(part)}</code>" if i % 2 else _emphasised(escape(part)) for i, part in enumerate(parts))
 
 
 def _emphasised(text: str) -> str:
+    if "*" not in text:
+        return text
     text = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)
     return re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])", r"<em>\1</em>", text)
 
