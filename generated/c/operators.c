@@ -148,31 +148,31 @@ const dg_operator dg_operator_table[] = {
         "fp8_fp4_mqa_logits",
         "fp8_fp4_mqa_logits(Tensor q, Tensor? q_sf, Tensor kv, Tensor kv_sf, Tensor weights, Tensor cu_seq_len_k_start, "
         "Tensor cu_seq_len_k_end, bool clean_logits=True, int max_seqlen_k=0, ScalarType logits_dtype=float32) -> Tensor",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "get_paged_mqa_logits_metadata",
         "get_paged_mqa_logits_metadata(Tensor context_lens, int block_kv, int num_sms, Tensor? indices=None) -> Tensor",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "fp8_fp4_paged_mqa_logits",
         "fp8_fp4_paged_mqa_logits(Tensor q, Tensor? q_sf, Tensor kv_cache, Tensor weights, Tensor context_lens, Tensor "
         "block_table, Tensor schedule_meta, int max_context_len, bool clean_logits=False, ScalarType logits_dtype=float32, "
         "Tensor? indices=None) -> Tensor",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "fp8_mqa_logits",
         "fp8_mqa_logits(Tensor q, Tensor kv, Tensor kv_sf, Tensor weights, Tensor cu_seq_len_k_start, Tensor "
         "cu_seq_len_k_end, bool clean_logits=True, int max_seqlen_k=0) -> Tensor",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "fp8_paged_mqa_logits",
         "fp8_paged_mqa_logits(Tensor q, Tensor kv_cache, Tensor weights, Tensor context_lens, Tensor block_table, Tensor "
         "schedule_meta, int max_context_len, bool clean_logits=False, Tensor? indices=None) -> Tensor",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "tf32_hc_prenorm_gemm",

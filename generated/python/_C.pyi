@@ -904,7 +904,7 @@ def get_paged_mqa_logits_metadata(
 
     Row s of the result is (atom, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
     and the last ones one more where it does not come out even; row `num_sms` is one past the end. Slots without work begin where the
-    first work is, and without any work at the end. The CPU kernels share their work in another way and do not read the table.
+    first work is, and without any work at the end. The kernels of this library share their work in another way and do not read the table.
 
     An atom is one pass over keys for up to two tokens: sequence i has the ceil(next_n / 2) atoms from i * ceil(next_n / 2) on, next_n being the
     second dimension of `context_lens`, or 1. Only the last entry of each row of `context_lens` counts. With `indices`, an atom is an

@@ -110,7 +110,7 @@ struct dg_mqa_schedule_args {
 /* A row of the table. can_run says whether this machine has the instructions; run may rely on it. There are rows and columns when run
  * is called: empty outputs never get here. */
 struct dg_mqa_logits_backend {
-    const char *name;    /* "ref", "avx2", "avx512", "amx" */
+    const char *name;    /* "ref", "avx2", "avx512", "amx", "sm80" */
     int32_t device_type; /* DG_CPU = 1 or DG_CUDA = 2 */
     bool (*can_run)(void);
     size_t (*workspace)(const struct dg_mqa_logits_args *args); /* bytes; NULL: none */
@@ -122,7 +122,7 @@ struct dg_mqa_logits_backend {
 extern const struct dg_mqa_logits_backend dg_mqa_logits_backends[];
 extern const size_t dg_mqa_logits_backends_count;
 
-/* Kernels, one per file kernels/cpu/mqa_logits_<isa>.c. */
+/* Kernels, one per file kernels/cpu/mqa_logits_<isa>.c or kernels/cuda/mqa_logits_<isa>.cu. */
 dg_kernel_result dg_mqa_logits_ref(const struct dg_mqa_logits_args *args);
 dg_kernel_result dg_mqa_schedule_ref(const struct dg_mqa_schedule_args *args);
 
@@ -140,5 +140,9 @@ dg_kernel_result dg_mqa_logits_avx512(const struct dg_mqa_logits_args *args);
 bool dg_mqa_logits_amx_can_run(void);
 size_t dg_mqa_logits_amx_workspace(const struct dg_mqa_logits_args *args);
 dg_kernel_result dg_mqa_logits_amx(const struct dg_mqa_logits_args *args);
+
+/* Read lengths and pages on the device only; a page that the cache lacks is undefined behaviour there. */
+dg_kernel_result dg_mqa_logits_sm80(const struct dg_mqa_logits_args *args);
+dg_kernel_result dg_mqa_schedule_sm80(const struct dg_mqa_schedule_args *args);
 
 #endif

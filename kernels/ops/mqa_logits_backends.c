@@ -8,6 +8,9 @@ static bool always(void)
 }
 
 const struct dg_mqa_logits_backend dg_mqa_logits_backends[] = {
+#ifdef DG_WITH_CUDA
+    {"sm80", DG_CUDA, always, NULL, dg_mqa_logits_sm80, dg_mqa_schedule_sm80},
+#endif
 #ifdef DG_WITH_AMX
     {"amx", DG_CPU, dg_mqa_logits_amx_can_run, dg_mqa_logits_amx_workspace, dg_mqa_logits_amx, dg_mqa_schedule_ref},
 #endif

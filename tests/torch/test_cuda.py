@@ -267,6 +267,59 @@ def test_prenorm(m: int, n: int, k: int, splits: int | None) -> None:
     assert torch.equal(again, d)
 
 
+def random_fp8(*shape: int) -> Tensor:
+    return (torch.randn(*shape, device="cuda") * 60).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+
+def random_mx(*shape: int) -> Tensor:
+    """Four UE8M0 bytes about 1 in each word."""
+    return torch.randint(120, 130, (*shape, 4), device="cuda", dtype=torch.uint8).view(torch.int32).squeeze(-1)
+
+
+def on_cpu(x: Any) -> Any:
+    return x.cpu() if isinstance(x, Tensor) else tuple(on_cpu(y) for y in x) if isinstance(x, tuple) else x
+
+
+def assert_as_on_the_cpu(call: Callable[..., Tensor], *args: Any, **options: Any) -> None:
+    """Within the sums of f32, and -inf in the same places; the same bits when called again."""
+    got, expected = call(*args, **options), call(*map(on_cpu, args), **{name: on_cpu(x) for name, x in options.items()})
+    assert got.is_cuda and got.shape == expected.shape and got.stride() == expected.stride()
+    assert torch.equal(got, call(*args, **options))
+    limit = 1e-5 if got.dtype == torch.float32 else 1e-2
+    torch.testing.assert_close(got.cpu(), expected, rtol=limit, atol=limit * float(expected[expected.isfinite()].abs().max()))
+
+
+@pytest.mark.parametrize("logits_dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_mx", [False, True])
+@pytest.mark.parametrize("heads, head_dim", [(1, 32), (32, 64), (64, 128), (100, 72)])
+def test_mqa_logits(heads: int, head_dim: int, is_mx: bool, logits_dtype: torch.dtype) -> None:
+    tokens, keys = 40, 700
+    q = random_fp8(tokens, heads, head_dim), random_mx(tokens, heads) if is_mx else None
+    kv = random_fp8(keys, head_dim), random_mx(keys) if is_mx else torch.rand(keys, device="cuda")
+    start = torch.randint(0, 300, (tokens,), device="cuda", dtype=torch.int32)
+    end = start + torch.randint(1, 400, (tokens,), device="cuda", dtype=torch.int32)
+    weights = torch.randn(tokens, heads, device="cuda")
+    assert_as_on_the_cpu(deep_gemm.fp8_fp4_mqa_logits, q, kv, weights, start, end, clean_logits=True, logits_dtype=logits_dtype)
+
+
+@pytest.mark.parametrize("block_kv", [32, 64, 128])
+@pytest.mark.parametrize("next_n", [1, 2, 5])
+def test_paged_mqa_logits(next_n: int, block_kv: int) -> None:
+    batch, heads, head_dim, longest = 3, 64, 128, 900
+    max_pages = -(-longest // block_kv)
+    pages = batch * max_pages
+    codes = random_fp8(pages, block_kv * head_dim).view(torch.uint8)
+    scales = torch.rand(pages, block_kv, device="cuda").view(torch.uint8)
+    cache = torch.cat((codes, scales), 1).view(pages, block_kv, 1, head_dim + 4)
+    table = torch.randperm(pages, device="cuda").to(torch.int32).view(batch, max_pages)
+    table[1, 0] = -1
+    lens = torch.tensor([[longest], [500], [next_n]], device="cuda", dtype=torch.int32) - torch.arange(next_n - 1, -1, -1, device="cuda", dtype=torch.int32)
+    q, weights = random_fp8(batch, next_n, heads, head_dim), torch.randn(batch * next_n, heads, device="cuda")
+    schedule = deep_gemm.get_paged_mqa_logits_metadata(lens, block_kv, 132)
+    assert torch.equal(schedule.cpu(), deep_gemm.get_paged_mqa_logits_metadata(lens.cpu(), block_kv, 132))
+    assert_as_on_the_cpu(deep_gemm.fp8_paged_mqa_logits, q, cache, weights, lens, table, schedule, longest, clean_logits=True)
+
+
 def test_memory_operators_allocate_only_results_and_can_be_captured() -> None:
     x, b = bf16(64, 1024), torch.randn(24, 1024, device="cuda")
     d, squares = torch.empty(64, 24, device="cuda"), torch.empty(64, device="cuda")

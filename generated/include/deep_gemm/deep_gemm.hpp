@@ -1490,7 +1490,7 @@ inline void fp8_fp4_mqa_logits_into(const TensorView &q, const std::optional<Ten
  *   - q_sf has scales for 128 elements of head_dim: not given(q_sf) or head_dim <= 128
  *   - max_seqlen_k > 0 needs clean_logits=False: max_seqlen_k == 0 or not clean_logits
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline Tensor fp8_fp4_mqa_logits(const TensorView &q, const std::optional<TensorView> &q_sf, const TensorView &kv,
                                  const TensorView &kv_sf, const TensorView &weights, const TensorView &cu_seq_len_k_start,
                                  const TensorView &cu_seq_len_k_end, const fp8_fp4_mqa_logits_options &options = {},
@@ -1534,7 +1534,7 @@ inline void get_paged_mqa_logits_metadata_into(const TensorView &context_lens, i
  *
  * Row s of the result is (atom, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
  * and the last ones one more where it does not come out even; row `num_sms` is one past the end. Slots without work begin where the
- * first work is, and without any work at the end. The CPU kernels share their work in another way and do not read the table.
+ * first work is, and without any work at the end. The kernels of this library share their work in another way and do not read the table.
  *
  * An atom is one pass over keys for up to two tokens: sequence i has the ceil(next_n / 2) atoms from i * ceil(next_n / 2) on, next_n being the
  * second dimension of `context_lens`, or 1. Only the last entry of each row of `context_lens` counts. With `indices`, an atom is an
@@ -1551,7 +1551,7 @@ inline void get_paged_mqa_logits_metadata_into(const TensorView &context_lens, i
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - indices needs one length per entry: not given(indices) or rank(context_lens) == 1 or dim(context_lens, 1) == 1
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline Tensor get_paged_mqa_logits_metadata(const TensorView &context_lens, int64_t block_kv, int64_t num_sms,
                                             const get_paged_mqa_logits_metadata_options &options = {}, Handle ctx = {})
 {
@@ -1646,7 +1646,7 @@ inline void fp8_fp4_paged_mqa_logits_into(const TensorView &q, const std::option
  *   - block_table: on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below
  *     `max_context_len`
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline Tensor fp8_fp4_paged_mqa_logits(const TensorView &q, const std::optional<TensorView> &q_sf, const TensorView &kv_cache,
                                        const TensorView &weights, const TensorView &context_lens, const TensorView &block_table,
                                        const TensorView &schedule_meta, int64_t max_context_len,
@@ -1715,7 +1715,7 @@ inline void fp8_mqa_logits_into(const TensorView &q, const TensorView &kv, const
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - max_seqlen_k > 0 needs clean_logits=False: max_seqlen_k == 0 or not clean_logits
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline Tensor fp8_mqa_logits(const TensorView &q, const TensorView &kv, const TensorView &kv_sf, const TensorView &weights,
                              const TensorView &cu_seq_len_k_start, const TensorView &cu_seq_len_k_end,
                              const fp8_mqa_logits_options &options = {}, Handle ctx = {})
@@ -1784,7 +1784,7 @@ inline void fp8_paged_mqa_logits_into(const TensorView &q, const TensorView &kv_
  *   - block_table: on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below
  *     `max_context_len`
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline Tensor fp8_paged_mqa_logits(const TensorView &q, const TensorView &kv_cache, const TensorView &weights,
                                    const TensorView &context_lens, const TensorView &block_table, const TensorView &schedule_meta,
                                    int64_t max_context_len, const fp8_paged_mqa_logits_options &options = {}, Handle ctx = {})

@@ -1046,7 +1046,7 @@ typedef struct dg_fp8_fp4_mqa_logits_options {
  *   - q_sf has scales for 128 elements of head_dim: not given(q_sf) or head_dim <= 128
  *   - max_seqlen_k > 0 needs clean_logits=False: max_seqlen_k == 0 or not clean_logits
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_fp8_fp4_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *q_sf,
                                                    const dg_tensor *kv, const dg_tensor *kv_sf, const dg_tensor *weights,
                                                    const dg_tensor *cu_seq_len_k_start, const dg_tensor *cu_seq_len_k_end,
@@ -1072,7 +1072,7 @@ typedef struct dg_get_paged_mqa_logits_metadata_options {
  *
  * Row s of the result is (atom, split) at which slot s begins, a split being 256 keys, such that all slots get the same number of splits
  * and the last ones one more where it does not come out even; row `num_sms` is one past the end. Slots without work begin where the
- * first work is, and without any work at the end. The CPU kernels share their work in another way and do not read the table.
+ * first work is, and without any work at the end. The kernels of this library share their work in another way and do not read the table.
  *
  * An atom is one pass over keys for up to two tokens: sequence i has the ceil(next_n / 2) atoms from i * ceil(next_n / 2) on, next_n being the
  * second dimension of `context_lens`, or 1. Only the last entry of each row of `context_lens` counts. With `indices`, an atom is an
@@ -1089,7 +1089,7 @@ typedef struct dg_get_paged_mqa_logits_metadata_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - indices needs one length per entry: not given(indices) or rank(context_lens) == 1 or dim(context_lens, 1) == 1
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_get_paged_mqa_logits_metadata(dg_context *ctx, const dg_tensor *context_lens, int64_t block_kv,
                                                               int64_t num_sms, dg_tensor *schedule_meta,
                                                               const dg_get_paged_mqa_logits_metadata_options *options);
@@ -1155,7 +1155,7 @@ typedef struct dg_fp8_fp4_paged_mqa_logits_options {
  *   - block_table: on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below
  *     `max_context_len`
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_fp8_fp4_paged_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *q_sf,
                                                          const dg_tensor *kv_cache, const dg_tensor *weights,
                                                          const dg_tensor *context_lens, const dg_tensor *block_table,
@@ -1202,7 +1202,7 @@ typedef struct dg_fp8_mqa_logits_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - max_seqlen_k > 0 needs clean_logits=False: max_seqlen_k == 0 or not clean_logits
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_fp8_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *kv, const dg_tensor *kv_sf,
                                                const dg_tensor *weights, const dg_tensor *cu_seq_len_k_start,
                                                const dg_tensor *cu_seq_len_k_end, dg_tensor *logits,
@@ -1248,7 +1248,7 @@ typedef struct dg_fp8_paged_mqa_logits_options {
  *   - block_table: on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below
  *     `max_context_len`
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_fp8_paged_mqa_logits(dg_context *ctx, const dg_tensor *q, const dg_tensor *kv_cache,
                                                      const dg_tensor *weights, const dg_tensor *context_lens,
                                                      const dg_tensor *block_table, const dg_tensor *schedule_meta,
