@@ -40,9 +40,11 @@ static dg_status choose_forced(const char *op, const char *forced, const char *s
             *chosen = i;
             return DG_OK;
         }
-        const char *reason = dg_backend_available(forced, device) ? "does not take these arguments" : "cannot run on this machine";
-        return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: the row \"%s\" that %s asks for %s; the %s rows are %s", op, forced, source, reason,
-                       device_name(device.type), names);
+        const bool is_available = dg_backend_available(forced, device);
+        const char *reason = is_available ? "does not take these arguments" : "cannot run on this machine";
+        const char *takes = is_available && rows[i].takes != NULL ? rows[i].takes : "";
+        return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: the row \"%s\" that %s asks for %s%s%s; the %s rows are %s", op, forced, source, reason,
+                       takes[0] != '\0' ? ", only " : "", takes, device_name(device.type), names);
     }
     return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: has no %s row \"%s\", which %s asks for; the %s rows are %s", op,
                    device_name(device.type), forced, source, device_name(device.type), names);

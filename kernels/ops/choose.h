@@ -9,6 +9,7 @@ struct dg_row {
     const char *name;
     int32_t device_type;
     bool can_run; /* these arguments on this machine */
+    const char *takes; /* what it takes, where that is not everything; for messages */
 };
 
 enum { DG_MAX_ROWS = 8 }; /* of one table */

@@ -65,6 +65,7 @@ struct dg_gemm_backend {
     bool (*can_run)(const struct dg_gemm_args *args);
     size_t (*workspace)(const struct dg_gemm_args *args); /* bytes; NULL: none */
     dg_kernel_result (*run)(const struct dg_gemm_args *args);
+    const char *takes; /* what it takes, as messages say it; NULL: everything */
 };
 
 /* Best first; the last row of each device always runs. */

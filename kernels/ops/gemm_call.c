@@ -143,7 +143,7 @@ static dg_status choose_row(const struct dg_run *run, const struct batch *batch,
     struct dg_row rows[DG_MAX_ROWS];
     for (size_t r = 0; r < dg_gemm_backends_count; r++) {
         const struct dg_gemm_backend *backend = &dg_gemm_backends[r];
-        rows[r] = (struct dg_row){backend->name, backend->device_type, backend->device_type == run->device.type};
+        rows[r] = (struct dg_row){backend->name, backend->device_type, backend->device_type == run->device.type, backend->takes};
     }
     for (int64_t i = 0; i < batch->list->count; i++) {
         struct dg_gemm_args args;

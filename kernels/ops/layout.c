@@ -43,7 +43,7 @@ static dg_status choose(struct dg_run *run, const char *op, dg_context *ctx, dg_
     dg_run_prepare(run, op, ctx, device, exec);
     struct dg_row rows[DG_MAX_ROWS];
     for (size_t i = 0; i < dg_layout_backends_count; i++) {
-        rows[i] = (struct dg_row){dg_layout_backends[i].name, dg_layout_backends[i].device_type, true};
+        rows[i] = (struct dg_row){dg_layout_backends[i].name, dg_layout_backends[i].device_type, true, NULL};
     }
     size_t chosen = 0;
     const dg_status status = dg_choose_row(op, ctx, device, rows, dg_layout_backends_count, &chosen);

@@ -21,7 +21,7 @@ static dg_status choose(struct dg_run *run, const char *op, dg_context *ctx, dg_
     struct dg_row rows[DG_MAX_ROWS];
     for (size_t i = 0; i < dg_mqa_logits_backends_count; i++) {
         const struct dg_mqa_logits_backend *row = &dg_mqa_logits_backends[i];
-        rows[i] = (struct dg_row){row->name, row->device_type, row->device_type == device.type && row->can_run()};
+        rows[i] = (struct dg_row){row->name, row->device_type, row->device_type == device.type && row->can_run(), NULL};
     }
     size_t chosen = 0;
     const dg_status status = dg_choose_row(op, ctx, device, rows, dg_mqa_logits_backends_count, &chosen);

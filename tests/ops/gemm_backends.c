@@ -381,7 +381,7 @@ static void check_case(const struct gemm_case *t, const struct dg_gemm_backend *
         instance_free(&x);
         return;
     }
-    const struct dg_gemm_backend ref_row = {"ref", DG_CPU, row->can_run, NULL, dg_gemm_ref};
+    const struct dg_gemm_backend ref_row = {"ref", DG_CPU, row->can_run, NULL, dg_gemm_ref, NULL};
     uint8_t *expected = run_row(t, &x, &ref_row, 1);
     uint8_t *one_thread = run_row(t, &x, row, 1);
     uint8_t *five_threads = run_row(t, &x, row, 5);

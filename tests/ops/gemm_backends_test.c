@@ -594,7 +594,7 @@ int main(int argc, char **argv)
     static const enum dg_gemm_type types[] = {DG_GEMM_F8E4M3, DG_GEMM_F8E4M3, DG_GEMM_BF16, DG_GEMM_F4E2M1, DG_GEMM_F32};
     const int64_t count = argc > 1 ? atoll(argv[1]) : 400;
     const int64_t only = argc > 2 ? atoll(argv[2]) : -1;
-    avx512_bf16 = (struct dg_gemm_backend){"avx512_bf16", 1, dg_gemm_avx512_bf16_can_run, dg_gemm_avx512_bf16_workspace, dg_gemm_avx512_bf16};
+    avx512_bf16 = (struct dg_gemm_backend){"avx512_bf16", 1, dg_gemm_avx512_bf16_can_run, dg_gemm_avx512_bf16_workspace, dg_gemm_avx512_bf16, NULL};
 
     for (int64_t index = 0; index < count; index++) {
         random_state = 88172645463325252u + (uint64_t)index * 7919u;

@@ -196,7 +196,7 @@ def test_fp8(expr: str, recipe: tuple[int, int, int], packed: bool, dtype: torch
     try:
         _C.fp8_einsum(expr, (a, sfa), (y, sfb), out, recipe=recipe)
     except NotImplementedError as error:
-        assert recipe == (3, 5, 7) and "does not take these arguments" in str(error)
+        assert recipe == (3, 5, 7) and "does not take these arguments, only scales of whole rows or of blocks of a multiple of 32 along k" in str(error)
         pytest.skip("this row has no blocks of 7")
     exact, magnitudes = torch.einsum(expr, exact_a, exact_b), torch.einsum(expr, exact_a.abs(), exact_b.abs())
     check(out, exact, magnitudes)
