@@ -136,13 +136,13 @@ const dg_operator dg_operator_table[] = {
     {
         "einsum",
         "einsum(str expr, Tensor a, Tensor b, Tensor(d!) d, Tensor? c=None, bool use_cublaslt=False) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "fp8_einsum",
         "fp8_einsum(str expr, Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, Tensor? c=None, int[3] recipe=[1, "
         "128, 128]) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "fp8_fp4_mqa_logits",

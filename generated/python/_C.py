@@ -1105,7 +1105,8 @@ def einsum(
     | `bhr,hdr->bhd` | d[b, h, d] = sum over r of a[b, h, r] * b[h, d, r] |
     | `bhd,hdr->bhr` | d[b, h, r] = sum over d of a[b, h, d] * b[h, d, r] |
 
-    The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included.
+    The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included. On GPUs `bmk,bnk->mn` of several batches takes f32 `d`
+    only, and the other products are one launch per head.
 
     Args:
         expr: "bmk,bnk->mn" | "bhr,hdr->bhd" | "bhd,hdr->bhr"

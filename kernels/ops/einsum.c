@@ -1,23 +1,17 @@
 /* The einsum operators: one GEMM per head, or one sum over batches.
  *
- * With a head axis, each head is a GEMM of its own over views with that axis taken out, and the list of them runs as gemm_call.h says.
- * bmk,bnk->mn has one result for all batches. Its k are few, so batches are laid side by side, STEP_K elements at a time, and one GEMM after the
- * other adds its products to f32.
+ * With a head axis, each head is a GEMM of its own over views with that axis taken out, and the list of them runs as gemm_call.h says; on CUDA
+ * that is a launch per head.
+ * bmk,bnk->mn has one result for all batches. Its k are few, so on the CPU batches are laid side by side, STEP_K elements at a time, and one GEMM
+ * after the other adds its products to f32. CUDA has no memory to lay them out in: there each batch is a GEMM that adds to d, which must be f32
+ * then, since the sum is rounded once.
  */
 #include "c/calls.h"
-#include "choose.h"
 #include "core/context.h"
 #include "core/dtype.h"
 #include "core/status.h"
 #include "gemm_call.h"
 #include "run.h"
-
-/* There are rows for the CPU only. */
-static dg_status check_device(const char *op, const dg_context *ctx, dg_device device)
-{
-    size_t chosen;
-    return device.type == DG_CPU ? DG_OK : dg_choose_row(op, ctx, device, NULL, 0, &chosen);
-}
 
 /* ---- a GEMM per head -------------------------------------------------------------------------------------- */
 
@@ -92,10 +86,6 @@ static void get_head(const void *source, int64_t head, struct dg_gemm_args *args
 
 static dg_status run_heads(const char *op, dg_context *ctx, const struct heads *heads)
 {
-    const dg_status status = check_device(op, ctx, heads->d->device);
-    if (status != DG_OK) {
-        return status;
-    }
     const struct dg_gemm_list list = {heads->d->shape[heads->product->d.head], get_head, heads};
     return dg_gemm_run_list(op, ctx, heads->d->device, &list);
 }
@@ -217,18 +207,38 @@ static dg_status add_all(const struct batch_sum *x)
     return status;
 }
 
+/* One of the batches, which adds to those before it. */
+static void get_batch(const void *source, int64_t batch, struct dg_gemm_args *args)
+{
+    const struct dg_einsum_call *call = source;
+    const struct axes axes = {0, 1, 2};
+    const struct dg_view a = matrix_of(&call->a, axes, batch);
+    const struct dg_view b = matrix_of(&call->b, axes, batch);
+    *args = dg_gemm_args_of(dg_gemm_plain(&a, DG_MN_FIRST), dg_gemm_plain(&b, DG_MN_FIRST), &call->d, batch == 0 ? &call->c : &call->d);
+}
+
+static dg_status add_batches_in_place(const char *op, dg_context *ctx, const struct dg_einsum_call *call)
+{
+    if (call->d.type == DG_TYPE_BF16 && call->a0 > 1) {
+        return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: no CUDA kernel sums %lld batches for bf16 d, expected f32 d", op, (long long)call->a0);
+    }
+    return dg_gemm_run_list(op, ctx, call->d.device, &(struct dg_gemm_list){call->a0, get_batch, call});
+}
+
 static dg_status sum_batches(const char *op, dg_context *ctx, const struct dg_einsum_call *call)
 {
     struct batch_sum x = {.op = op, .ctx = ctx, .call = call, .m = call->a1, .n = call->n, .k = call->a2, .batches = call->a0};
     const dg_device device = call->d.device;
-    dg_status status = check_device(op, ctx, device);
-    if (status != DG_OK || x.m == 0 || x.n == 0) {
-        return status;
+    if (x.m == 0 || x.n == 0) {
+        return DG_OK;
     }
     if (x.batches == 0 || x.k == 0) {
         struct dg_gemm_args args = dg_gemm_args_of(dg_gemm_plain(&call->a, DG_MN_FIRST), dg_gemm_plain(&call->b, DG_MN_FIRST), &call->d, &call->c);
         args.k = 0; /* a sum of nothing */
         return dg_gemm_run(op, ctx, device, args);
+    }
+    if (device.type != DG_CPU) {
+        return add_batches_in_place(op, ctx, call);
     }
     x.step = dg_min(dg_max(STEP_K / x.k, 1), x.batches);
     const bool has_sums = call->d.type == DG_TYPE_BF16 && x.step < x.batches;
@@ -237,7 +247,7 @@ static dg_status sum_batches(const char *op, dg_context *ctx, const struct dg_ei
     const size_t sums_bytes = has_sums ? (size_t)(x.m * x.n) * sizeof(float) : 0;
 
     dg_run_prepare(&x.run, op, ctx, device, &x.exec);
-    status = dg_run_begin(&x.run, a_bytes + b_bytes + sums_bytes, &x.exec);
+    dg_status status = dg_run_begin(&x.run, a_bytes + b_bytes + sums_bytes, &x.exec);
     if (status != DG_OK) {
         return status;
     }

@@ -332,3 +332,43 @@ def test_memory_operators_allocate_only_results_and_can_be_captured() -> None:
     expected = deep_gemm.per_token_cast_to_fp8(x, False)
     assert torch.equal(codes.view(torch.uint8), expected[0].view(torch.uint8)) and torch.equal(sf, expected[1])
     assert relative_error(squares, x.double().square().sum(1)) < 1e-6
+
+
+EXPRESSIONS = [("bhr,hdr->bhd", (5, 3, 200), (3, 70, 200)), ("bhd,hdr->bhr", (130, 4, 64), (4, 64, 33)), ("bmk,bnk->mn", (6, 70, 40), (6, 33, 40))]
+
+
+@pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-6), (torch.bfloat16, 3e-3)])
+@pytest.mark.parametrize("expr, a_shape, b_shape", EXPRESSIONS)
+def test_einsum(expr: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: torch.dtype, limit: float) -> None:
+    a, b = bf16(*a_shape), bf16(*b_shape)
+    exact = torch.einsum(expr, a.double(), b.double())
+    d = torch.full(exact.shape, float("nan"), device="cuda", dtype=dtype)
+    if expr == "bmk,bnk->mn" and dtype == torch.bfloat16:
+        with pytest.raises(NotImplementedError, match="^einsum: no CUDA kernel sums 6 batches for bf16 d, expected f32 d$"):
+            deep_gemm.einsum(expr, a, b, d)
+        a, b, exact = a[:1], b[:1], torch.einsum(expr, a[:1].double(), b[:1].double())
+    deep_gemm.einsum(expr, a, b, d)
+    assert relative_error(d, exact) < limit
+    c = torch.randn(exact.shape, device="cuda").to(dtype)
+    deep_gemm.einsum(expr, a, b, d, c=c)
+    assert relative_error(d, exact + c.double()) < limit
+    deep_gemm.einsum(expr, a, b, c, c=c)
+    assert torch.equal(c, d)
+
+
+@pytest.mark.parametrize("expr, a_shape, b_shape", [("bhr,hdr->bhd", (9, 3, 256), (3, 128, 256)), ("bhd,hdr->bhr", (130, 2, 128), (2, 128, 256))])
+def test_fp8_einsum(expr: str, a_shape: tuple[int, int, int], b_shape: tuple[int, int, int]) -> None:
+    rows, heads, k = a_shape
+    codes, sf = deep_gemm.per_token_cast_to_fp8(torch.randn(rows * heads, k, device="cuda"), False)
+    a, sfa = codes.view(a_shape), sf.view(rows, heads, k // 128)
+    blocks = [deep_gemm.per_block_cast_to_fp8(torch.randn(b_shape[1:], device="cuda"), False) for _ in range(heads)]
+    b, sfb = torch.stack([x for x, _ in blocks]), torch.stack([x for _, x in blocks])
+    exact_a = a.double() * sfa.double().repeat_interleave(128, 2)
+    exact_b = b.double() * sfb.double().repeat_interleave(128, 1).repeat_interleave(128, 2)
+    exact = torch.einsum(expr, exact_a, exact_b)
+    d = torch.full(exact.shape, float("nan"), device="cuda")
+    deep_gemm.fp8_einsum(expr, (a, sfa), (b, sfb), d)
+    assert relative_error(d, exact) < 1e-6
+    cpu = torch.empty(exact.shape)
+    deep_gemm.fp8_einsum(expr, (a.cpu(), sfa.cpu()), (b.cpu(), sfb.cpu()), cpu)
+    assert relative_error(d.cpu(), cpu.double()) < 1e-6

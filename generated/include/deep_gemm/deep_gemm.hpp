@@ -1331,7 +1331,8 @@ struct einsum_options {
  * | `bhr,hdr->bhd` | d[b, h, d] = sum over r of a[b, h, r] * b[h, d, r] |
  * | `bhd,hdr->bhr` | d[b, h, r] = sum over d of a[b, h, d] * b[h, d, r] |
  *
- * The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included.
+ * The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included. On GPUs `bmk,bnk->mn` of several batches takes f32 `d`
+ * only, and the other products are one launch per head.
  *
  *   expr          "bmk,bnk->mn" | "bhr,hdr->bhd" | "bhd,hdr->bhr"
  *   a             bf16 [a0, a1, a2]; axes as expr names them
@@ -1344,7 +1345,7 @@ struct einsum_options {
  *   c             like d, may alias d; default none
  *   use_cublaslt  default false; accepted for compatibility: the library's own kernels are used
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline void einsum(std::string_view expr, const TensorView &a, const TensorView &b, const TensorRef &d,
                    const einsum_options &options = {}, Handle ctx = {})
 {
@@ -1399,7 +1400,7 @@ struct fp8_einsum_options {
  *   gran_n = recipe[1]
  *   gran_k = recipe[2]
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline void fp8_einsum(std::string_view expr, const TensorView &a, const TensorView &sfa, const TensorView &b,
                        const TensorView &sfb, const TensorRef &d, const fp8_einsum_options &options = {}, Handle ctx = {})
 {

@@ -920,7 +920,8 @@ typedef struct dg_einsum_options {
  * | `bhr,hdr->bhd` | d[b, h, d] = sum over r of a[b, h, r] * b[h, d, r] |
  * | `bhd,hdr->bhr` | d[b, h, r] = sum over d of a[b, h, d] * b[h, d, r] |
  *
- * The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included.
+ * The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included. On GPUs `bmk,bnk->mn` of several batches takes f32 `d`
+ * only, and the other products are one launch per head.
  *
  *   expr          "bmk,bnk->mn" | "bhr,hdr->bhd" | "bhd,hdr->bhr"
  *   a             bf16 [a0, a1, a2]; axes as expr names them
@@ -933,7 +934,7 @@ typedef struct dg_einsum_options {
  *   c             like d, may alias d; default none
  *   use_cublaslt  default false; accepted for compatibility: the library's own kernels are used
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_einsum(dg_context *ctx, dg_str expr, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                        const dg_einsum_options *options);
 
@@ -986,7 +987,7 @@ typedef struct dg_fp8_einsum_options {
  *   gran_n = recipe[1]
  *   gran_k = recipe[2]
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_fp8_einsum(dg_context *ctx, dg_str expr, const dg_tensor *a, const dg_tensor *sfa,
                                            const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                            const dg_fp8_einsum_options *options);
