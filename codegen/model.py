@@ -31,6 +31,9 @@ class Base:
     name: str
 
 
+TENSOR = Base("Tensor")
+
+
 @record
 class Optional:
     elem: "Type"
@@ -104,7 +107,7 @@ class Argument:
     def is_tensor(self) -> bool:
         """A ``Tensor`` or ``Tensor?``; not a list of tensors."""
         t = self.type.elem if isinstance(self.type, Optional) else self.type
-        return t == Base("Tensor")
+        return t == TENSOR
 
     @property
     def is_optional(self) -> bool:

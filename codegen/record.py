@@ -81,6 +81,8 @@ def _no_key(_: object) -> tuple[()]:
 
 
 def _equal(self: Any, other: Any) -> bool:
+    if self is other:
+        return True
     return bool(self._key(self) == self._key(other)) if type(self) is type(other) else NotImplemented
 
 

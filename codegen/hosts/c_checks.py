@@ -31,20 +31,18 @@ from ..model import (
     Kind,
     Literal,
     NameRef,
-    Operator,
     Require,
     TensorContract,
     ValueContract,
 )
 from ..printing import format_expr
 from ..record import record, replace
-from ..tree import ARITHMETIC, children, expressions, walk
+from ..tree import ARITHMETIC, children
 from .c_expr import (
     EQUALITY,
     OPPOSITES,
     TERM,
     Scope,
-    argument_of,
     c_dtype,
     c_format,
     c_string,
@@ -384,23 +382,8 @@ def is_shaped_at_once(scope: Scope, contract: TensorContract) -> bool:
         contract.like is None
         and all(d.arg != contract.name for d in scope.op.dimensions)
         and all(is_computed(contract.name, a) for a in contract.alternatives)
-        and contract.name not in measured(scope.op)
+        and contract.name not in scope.measured
     )
-
-
-def measured(op: Operator) -> frozenset[str]:
-    """The tensors whose shape or strides some expression asks for."""
-    tensors = [c for c in (*op.contracts, *op.results) if isinstance(c, TensorContract)]
-    values = [c for c in (*op.contracts, *op.results) if isinstance(c, ValueContract)]
-    alternatives = [a for contract in tensors for a in contract.alternatives]
-    roots = [
-        *(e for a in alternatives for e in expressions(a)),
-        *(limit for contract in values for _, limit in contract.compares),
-        *(let.expr for let in op.lets),
-        *(require.expr for require in op.requires),
-    ]
-    calls = (e for root in roots for e in walk(root) if isinstance(e, Call))
-    return frozenset(argument_of(call) for call in calls if call.function in ("dim", "stride", "rank"))
 
 
 def sizes_and_strides(alternative: Alternative) -> tuple[Expr, ...]:

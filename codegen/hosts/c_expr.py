@@ -34,7 +34,7 @@ from ..model import (
 )
 from ..printing import format_expr
 from ..record import record
-from ..tree import ARITHMETIC, children, walk
+from ..tree import ARITHMETIC, children, expressions, walk
 
 # ---- types ---------------------------------------------------------------------------------------------------
 
@@ -121,6 +121,8 @@ class Scope:
     args: Mapping[str, Argument]
     contracts: Mapping[str, TensorContract | ValueContract]
     lets: Mapping[str, Let]
+    spellings: Mapping[str, Spelling | None]  # of the arguments
+    measured: frozenset[str]  # the tensors whose shape or strides some expression asks for
 
     @classmethod
     def of(cls, prefix: str, op: Operator) -> Scope:
@@ -130,10 +132,14 @@ class Scope:
             {a.name: a for a in op.schema.args},
             {c.name: c for c in op.contracts},
             {let.name: let for let in op.lets},
+            {a.name: spelling(a.type) for a in op.schema.args},
+            measured(op),
         )
 
     def spelling(self, name: str) -> Spelling:
-        return known(self.args[name].type)
+        s = self.spellings[name]
+        assert s is not None, f"C cannot carry {self.args[name].type}"
+        return s
 
     def tensor(self, name: str) -> TensorContract:
         contract = self.contracts[name]
@@ -147,6 +153,21 @@ class Scope:
             return self.rank(contract.like)
         ranks = {None if a.shape is None else len(a.shape) for a in contract.alternatives}
         return ranks.pop() if len(ranks) == 1 else None
+
+
+def measured(op: Operator) -> frozenset[str]:
+    """The tensors whose shape or strides some expression asks for."""
+    tensors = [c for c in (*op.contracts, *op.results) if isinstance(c, TensorContract)]
+    values = [c for c in (*op.contracts, *op.results) if isinstance(c, ValueContract)]
+    alternatives = [a for contract in tensors for a in contract.alternatives]
+    roots = [
+        *(e for a in alternatives for e in expressions(a)),
+        *(limit for contract in values for _, limit in contract.compares),
+        *(let.expr for let in op.lets),
+        *(require.expr for require in op.requires),
+    ]
+    calls = (e for root in roots for e in walk(root) if isinstance(e, Call))
+    return frozenset(argument_of(call) for call in calls if call.function in ("dim", "stride", "rank"))
 
 
 # ---- spelling ------------------------------------------------------------------------------------------------
