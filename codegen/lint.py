@@ -16,7 +16,7 @@ from .record import record
 from .scope import without_optional
 from .tree import expressions, names_in
 
-_TENSOR, _BOOL = m.Base("Tensor"), m.Base("bool")
+_BOOL = m.Base("bool")
 _NUMBERS = (m.Base("int"), m.Base("SymInt"), m.Base("float"))
 
 # Names that some host would have to rename. Keywords of C, C++ and Python are errors (DG0203); these are of the others.

@@ -285,7 +285,7 @@ class _Parser(DefaultReader):
             return self.class_type(), None
         if token.text == "Tensor":
             self.next()
-            return m.Base("Tensor"), self.alias()
+            return m.TENSOR, self.alias()
         if token.text == "Dict":
             self.next()
             self.expect("(")

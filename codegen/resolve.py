@@ -18,7 +18,6 @@ from .scope import Facts, Size, without_optional
 from .statements import Entry, Header, Statement
 from .strict import C_KEYWORDS
 
-_TENSOR = m.Base("Tensor")
 _INTEGERS = (m.Base("int"), m.Base("SymInt"))
 
 MAX_RANK = 8  # of a tensor: the checks of the C host keep shapes and strides in arrays of this length
@@ -72,7 +71,7 @@ class _Resolver(DirectiveResolver):
             count = f"{len(returns)} result{'s' * (len(returns) != 1)}" if returns else "no result"
             self.error("DG0414", s, f"`{self.symbol()}` has {count}, this is one too many")
         for r in returns[len(self.results) :]:
-            is_tensor = without_optional(r.type) == _TENSOR
+            is_tensor = without_optional(r.type) == m.TENSOR
             example = f"-> {r.name or 'out'}: {'f32 [n]' if is_tensor else 'any'}"
             fix = f"write a line such as `{example}` above the operator"
             self.error("DG0414", r.span, "this result has no contract", fix)
@@ -83,7 +82,7 @@ class _Resolver(DirectiveResolver):
             if a.name == "self":
                 self.error("DG0310", a.span, "an argument named `self` cannot be given by keyword through torch.ops", "write `x`, or what it is")
             t = without_optional(a.type)
-            is_nested = isinstance(t, m.List) and (isinstance(a.type, m.Optional) or t.elem != _TENSOR)
+            is_nested = isinstance(t, m.List) and (isinstance(a.type, m.Optional) or t.elem != m.TENSOR)
             if a.is_written and is_nested:
                 message = f"`{a.name}` is written, and a `{format_type(a.type)}`, which torch.compile cannot functionalise"
                 self.error("DG0312", a.span, message, "write `Tensor(a!)[]`, empty when there is nothing to write")

@@ -35,7 +35,7 @@ _QUOTES_OR_COMMENT = re.compile(r"[\"'#\\]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # all but tab and line feed
 
 _DIRECTIVES = ("pair", "alias", "keyword", "scalar", "backends", "like", "since", "lint")
-TORCH_NAMESPACES = frozenset("aten prim prims quantized c10d onnx mkl mkldnn inductor export profiler sparse symm_mem _test _native".split())
+_TORCH_NAMESPACES = frozenset("aten prim prims quantized c10d onnx mkl mkldnn inductor export profiler sparse symm_mem _test _native".split())
 _HEADERS = ("namespace", "prefix", "version")
 _LISTS = ("pair", "keyword", "scalar")  # directives that `@like` takes over name by name
 
@@ -303,7 +303,7 @@ class _File:
                 self.error("DG0304", line.start, line.end, f"`{value}` is no version", "write `version X.Y.Z`")
         elif not _IDENTIFIER.fullmatch(value) or keyword.iskeyword(value):
             self.error("DG0304", line.start, line.end, f"`{value}` is no name")
-        elif kind == "namespace" and value in TORCH_NAMESPACES:
+        elif kind == "namespace" and value in _TORCH_NAMESPACES:
             start = self.source.text.find(value, line.start)
             self.error("DG0311", start, start + len(value), f"`{value}` is a namespace of torch itself", f"write `namespace my_{value}`")
         setattr(self.header, kind, value)

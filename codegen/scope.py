@@ -121,7 +121,7 @@ class Scope:
             kind = _KINDS.get(type_.name) if isinstance(type_, m.Base) else None
             if kind is None:
                 fix = ""
-                if type_ == m.Base("Tensor"):
+                if type_ == m.TENSOR:
                     fix = f"read `dim({name}, i)`, `rank({name})` or `dtype({name})`"
                 elif isinstance(type_, m.List):
                     fix = f"read `{name}[i]` or `len({name})`"

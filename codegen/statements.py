@@ -14,7 +14,6 @@ from .record import record
 from .scope import Scope, without_optional
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
-_TENSOR = m.Base("Tensor")
 
 
 @record
@@ -174,7 +173,7 @@ class StatementReader:
         if index < len(self.schema.returns):
             returned = self.schema.returns[index]
             is_view = returned.alias is not None
-            if without_optional(returned.type) == _TENSOR and not (is_view and parser.at_word("any")):
+            if without_optional(returned.type) == m.TENSOR and not (is_view and parser.at_word("any")):
                 return parser.tensor()
             self.check_for_value(m.Argument(s.name.text, returned.type, None, False, None, returned.span), parser)
         elif parser.looks_like_tensor():  # one result too many, which `resolve` reports

@@ -102,7 +102,7 @@ class _Checker:
         bare = a.type
         while isinstance(bare, (m.Optional, m.List)):
             bare = bare.elem
-        if bare != m.Base("Tensor"):
+        if bare != m.TENSOR:
             self.odd("DG0212", start, end, f"an alias mark on `{format_type(a.type)}`, which is no tensor", "remove the mark")
         for mark in marks:
             if "*" in mark.before + mark.after:

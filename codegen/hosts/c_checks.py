@@ -365,11 +365,10 @@ def tensor_steps(scope: Scope, name: str) -> Iterator[Step]:
         return
     named = own.union(*(facts(scope, e) for a in contract.alternatives for e in a.shape or () if is_dimension(e)))
     computed = own.union(*(facts(scope, e) for a in contract.alternatives for e in sizes_and_strides(a)))
-    for stage, needs, checks_of in (
-        ("agree", named, no_checks if is_shaped_at_once(scope, contract) else dimension_checks),
-        ("shapes", computed, shape_checks),
-        ("shapes", computed, layout_checks),
-    ):
+    kinds = [("shapes", computed, shape_checks), ("shapes", computed, layout_checks)]
+    if not is_shaped_at_once(scope, contract):
+        kinds.insert(0, ("agree", named, dimension_checks))
+    for stage, needs, checks_of in kinds:
         found = per_alternative(scope, name, [checks_of(scope, contract, i) for i in range(len(contract.alternatives))])
         if found:
             yield Step(stage, found, needs)
@@ -424,10 +423,6 @@ def per_alternative(scope: Scope, name: str, parts: list[tuple[Check, ...]]) -> 
         chosen = any_of([f"call->{name}.alternative == {i}" for i, part in enumerate(own) if part == checks])
         found += [replace(c, condition=joined((given(scope, name), chosen, c.condition))) for c in checks]
     return tuple(found)
-
-
-def no_checks(scope: Scope, contract: TensorContract, i: int) -> tuple[Check, ...]:
-    return ()
 
 
 def dimension_checks(scope: Scope, contract: TensorContract, i: int) -> tuple[Check, ...]:

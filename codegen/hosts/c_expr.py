@@ -121,7 +121,6 @@ class Scope:
     args: Mapping[str, Argument]
     contracts: Mapping[str, TensorContract | ValueContract]
     lets: Mapping[str, Let]
-    spellings: Mapping[str, Spelling | None]  # of the arguments
     measured: frozenset[str]  # the tensors whose shape or strides some expression asks for
 
     @classmethod
@@ -132,14 +131,11 @@ class Scope:
             {a.name: a for a in op.schema.args},
             {c.name: c for c in op.contracts},
             {let.name: let for let in op.lets},
-            {a.name: spelling(a.type) for a in op.schema.args},
             measured(op),
         )
 
     def spelling(self, name: str) -> Spelling:
-        s = self.spellings[name]
-        assert s is not None, f"C cannot carry {self.args[name].type}"
-        return s
+        return known(self.args[name].type)
 
     def tensor(self, name: str) -> TensorContract:
         contract = self.contracts[name]

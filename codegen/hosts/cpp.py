@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..model import Argument, Base, Library, Operator, Return, TensorContract, ValueContract
+from ..model import TENSOR, Argument, Library, Operator, Return, TensorContract, ValueContract
 from ..record import record
 from . import Host, Render
 from .c import comment_lines, initialiser, refuse
@@ -162,7 +162,7 @@ def function(p: str, op: Operator) -> Function:
 
 
 def result(returned: Return, contract: TensorContract | ValueContract) -> Result:
-    if returned.type == Base("Tensor"):
+    if returned.type == TENSOR:
         return Result(contract.name, "tensor", "Tensor", "")
     s = known(returned.type)
     return Result(contract.name, s.form, f"std::vector<{s.ctype}>" if s.form == "list" else s.ctype, s.ctype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 
-from ..model import Argument, Base, Library, Operator, Return, TensorContract, ValueContract
+from ..model import TENSOR, Argument, Library, Operator, Return, TensorContract, ValueContract
 from ..printing import format_expr, format_type
 from ..record import record
 from . import Host, Render
@@ -127,7 +127,7 @@ def entry(op: Operator) -> Entry:
         python=python_call(op),
         python_notes=python_notes(op),
         in_c=not op.returns_views,
-        returns_tensor=any(r.type == Base("Tensor") for r in op.schema.returns),
+        returns_tensor=any(r.type == TENSOR for r in op.schema.returns),
         backends=op.backends,
         refusal=op.refusal,
         since=op.since,

@@ -6,7 +6,7 @@ Sizes stay what torch hands over, symbolic or not: nothing is turned into an int
 from __future__ import annotations
 
 from ..model import (
-    Alternative, Argument, Base, Binary, Call, Conditional, Dimension, DType, Expr, Index, Literal, NameRef, Operator, Optional,
+    TENSOR, Alternative, Argument, Base, Binary, Call, Conditional, Dimension, DType, Expr, Index, Literal, NameRef, Operator, Optional,
     TensorContract, Unary,
 )  # fmt: skip
 from ..record import record
@@ -45,7 +45,7 @@ class Fake:
 def fake(op: Operator) -> Fake | None:
     """The fake of an operator that returns new tensors and nothing else; None for the others."""
     returns = op.schema.returns
-    if not returns or op.returns_views or any(r.type != Base("Tensor") for r in returns):
+    if not returns or op.returns_views or any(r.type != TENSOR for r in returns):
         return None
     results = [c for c in op.results if isinstance(c, TensorContract)]
     definitions = definitions_of(op)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..model import Argument, Base, Library, List, Operator, Optional, Return, TensorContract, Type
+from ..model import TENSOR, Argument, Base, Library, List, Operator, Optional, Return, TensorContract, Type
 from ..printing import format_type
 from ..record import record
 from . import Difference, Edit, Host, Render
@@ -32,7 +32,7 @@ def refuse(item: Argument | Return) -> str | None:
     if item.type == Base("SymInt"):
         return "torch's stable interface carries `SymInt` only since 2.13: write `int`"
     if isinstance(item, Return):
-        if item.alias is not None or item.type == Base("Tensor") or c_type(item.type) is not None:
+        if item.alias is not None or item.type == TENSOR or c_type(item.type) is not None:
             return None
         return f"torch's stable interface, as this host uses it, cannot return a `{format_type(item.type)}`"
     if owner(item.type) is None:
@@ -94,7 +94,7 @@ def function(p: str, op: Operator) -> Function:
     has_tensors = any(a.is_tensor for a in args)
     passed = ["call.ctx()", *(read(p, a) for a in required)]
     options = ["&options"] if defaulted else []
-    tensors = [f"result_{i}" for i, r in enumerate(op.schema.returns) if r.type == Base("Tensor")]
+    tensors = [f"result_{i}" for i, r in enumerate(op.schema.returns) if r.type == TENSOR]
     outs = [out for i, r in enumerate(op.schema.returns) for out in result_arguments(i, r)]
     return Function(
         name=op.symbol,
@@ -150,14 +150,14 @@ def option(p: str, arg: Argument) -> str:
 
 
 def declaration(index: int, item: Return) -> str:
-    if item.type == Base("Tensor"):
+    if item.type == TENSOR:
         return f"Result result_{index};"
     ctype = c_type(item.type)
     return f"ListResult<{ctype}> result_{index};" if isinstance(item.type, List) else f"{ctype} result_{index} = {{}};"
 
 
 def result_arguments(index: int, item: Return) -> tuple[str, ...]:
-    if item.type == Base("Tensor"):
+    if item.type == TENSOR:
         return (f"result_{index}.allocate()",)
     if isinstance(item.type, List):
         return (f"result_{index}.data()", f"result_{index}.capacity()", f"result_{index}.len()")
@@ -165,7 +165,7 @@ def result_arguments(index: int, item: Return) -> tuple[str, ...]:
 
 
 def returned(index: int, item: Return) -> str:
-    return f"result_{index}.release()" if isinstance(item.type, List) or item.type == Base("Tensor") else f"slot_of(result_{index})"
+    return f"result_{index}.release()" if isinstance(item.type, List) or item.type == TENSOR else f"slot_of(result_{index})"
 
 
 # ---- text ----------------------------------------------------------------------------------------------------
