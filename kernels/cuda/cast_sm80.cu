@@ -6,9 +6,10 @@
  * through `cast_any`, which reads x twice; blocks of one column through `cast_columns`, in which neighbouring threads have neighbouring
  * columns.
  */
+#include "common.cuh"
+
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
-#include <cuda_runtime.h>
 
 extern "C" {
 #include "device.h"
@@ -18,11 +19,6 @@ extern "C" {
 namespace {
 
 enum { threads = 256, warp = 32 };
-
-int64_t ceil_div(int64_t x, int64_t y)
-{
-    return x / y + (x % y > 0);
-}
 
 /* ---- arithmetic ---------------------------------------------------------------------------------------------- */
 
@@ -497,15 +493,7 @@ dg_kernel_result launch(void (*kernel)(Job), Job *job, int64_t items, int64_t pe
     void *arguments[] = {job};
     cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(static_cast<unsigned>(needed < most ? needed : most)),
                                          dim3(threads), arguments, 0, static_cast<cudaStream_t>(exec->stream));
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* it is returned; the runtime need not remember it too */
-    }
-    return error;
-}
-
-bool is_multiple(const void *address, int64_t size)
-{
-    return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(size) == 0;
+    return launched(error);
 }
 
 template <class Element, bool is_fp8, int group, int count>

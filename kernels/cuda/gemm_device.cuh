@@ -1,37 +1,16 @@
-/* What the CUDA GEMM kernels share: the instruction, number formats, and the output. Meaning: kernels/cpu/gemm_ref.c. */
+/* What the CUDA GEMM kernels share: number formats, and the output. Meaning: kernels/cpu/gemm_ref.c. */
 #ifndef DG_CUDA_GEMM_DEVICE_CUH
 #define DG_CUDA_GEMM_DEVICE_CUH
 
+#include "common.cuh"
+
 #include <cuda_bf16.h>
-#include <cuda_runtime.h>
 
 extern "C" {
 #include "ops/gemm.h"
 }
 
 namespace {
-
-inline int64_t ceil_div(int64_t x, int64_t y)
-{
-    return x / y + (x % y > 0);
-}
-
-/* ---- the instruction ----------------------------------------------------------------------------------------- */
-
-/* sum += the product of 16 x k16 of a and 8 x k16 of b; b is two registers. */
-template <bool is_bf16>
-__device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t *b)
-{
-    if constexpr (is_bf16) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
-}
 
 /* ---- number formats ------------------------------------------------------------------------------------------ */
 

@@ -863,8 +863,5 @@ extern "C" dg_kernel_result dg_gemm_sm80(const struct dg_gemm_args *args)
     } else {
         error = is_large ? launch<config_f8_large>(&p, device, &args->exec) : launch<config_f8_small>(&p, device, &args->exec);
     }
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* it is returned; the runtime need not remember it too */
-    }
-    return error;
+    return launched(static_cast<cudaError_t>(error));
 }

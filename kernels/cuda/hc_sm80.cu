@@ -9,8 +9,9 @@
  * cluster, which add their sums up through distributed shared memory. With many rows, four warps beside one another share what they read
  * of b through the L1 cache. The order of every sum is fixed: the same call gives the same bits.
  */
+#include "common.cuh"
+
 #include <cooperative_groups.h>
-#include <cuda_runtime.h>
 
 extern "C" {
 #include "device.h"
@@ -20,11 +21,6 @@ extern "C" {
 namespace {
 
 enum { warp = 32, chunk = DG_HC_SPLIT_STEP, most_columns = 32, most_parts = 8 };
-
-int64_t ceil_div(int64_t x, int64_t y)
-{
-    return x / y + (x % y > 0);
-}
 
 struct job {
     struct dg_hc_args args;
@@ -101,14 +97,6 @@ __device__ __forceinline__ void split(float x, uint32_t *high, uint32_t *low)
 __device__ __forceinline__ uint32_t upper_halves(uint32_t first, uint32_t second)
 {
     return __byte_perm(first, second, 0x7632);
-}
-
-/* sum += a * b, 16 x 8 x 16 of bf16 */
-__device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ float add_squares(float sum, const uint32_t (&words)[8])
@@ -201,11 +189,13 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
                 for (int e = 0; e < 4; ++e) {
                     split(b[step][tile_n][e], &high[e], &low[e]);
                 }
+                const uint32_t of_high[2] = {upper_halves(high[0], high[1]), upper_halves(high[2], high[3])};
+                const uint32_t of_low[2] = {upper_halves(low[0], low[1]), upper_halves(low[2], low[3])};
 #pragma unroll
                 for (int tile = 0; tile < Shape::tiles_m; ++tile) {
                     const uint32_t of_a[4] = {a[tile][0][2 * step], a[tile][1][2 * step], a[tile][0][2 * step + 1], a[tile][1][2 * step + 1]};
-                    multiply(sum.d[tile][tile_n], of_a, upper_halves(high[0], high[1]), upper_halves(high[2], high[3]));
-                    multiply(sum.d[tile][tile_n], of_a, upper_halves(low[0], low[1]), upper_halves(low[2], low[3]));
+                    multiply<true>(sum.d[tile][tile_n], of_a, of_high);
+                    multiply<true>(sum.d[tile][tile_n], of_a, of_low);
                 }
             }
         }
@@ -301,10 +291,7 @@ dg_kernel_result launch(struct job *job)
     }
     void *arguments[] = {job};
     cudaError_t error = cudaLaunchKernelExC(&config, reinterpret_cast<const void *>(&prenorm<Shape, tiles_n, is_aligned>), arguments);
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* it is returned; the runtime need not remember it too */
-    }
-    return error;
+    return launched(error);
 }
 
 /* The most blocks that may divide k without more blocks than the device runs at once, or warps without a chunk; a power of two. */
@@ -325,11 +312,6 @@ dg_kernel_result run(struct job *job, bool is_aligned)
         return is_narrow ? launch<Shape, 3, false>(job) : launch<Shape, 4, false>(job);
     }
     return is_narrow ? launch<Shape, 3, true>(job) : launch<Shape, 4, true>(job);
-}
-
-bool is_multiple(const void *address, int64_t size)
-{
-    return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(size) == 0;
 }
 
 } // namespace

@@ -10,7 +10,8 @@
  *
  * Nothing is checked on the device: a scale without a UE8M0 code packs as NaN, and sizes of groups that do not fit are cut off.
  */
-#include <cuda_runtime.h>
+#include "common.cuh"
+
 #include <stdlib.h>
 
 extern "C" {
@@ -24,11 +25,6 @@ enum {
     most_tile_k = 32, /* words */
     tile_words = 128 * (most_tile_k + 1) /* of shared memory: rows of an odd number of words, so that neither direction meets a bank twice */
 };
-
-int64_t ceil_div(int64_t x, int64_t y)
-{
-    return x / y + (x % y > 0);
-}
 
 /* ---- tiles --------------------------------------------------------------------------------------------------- */
 
@@ -572,10 +568,7 @@ dg_kernel_result launch(struct job<Source> *job, const struct dg_exec *exec)
     } else {
         error = launch_kernel<Source, 1, 1>(job, blocks, exec->stream);
     }
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* it is returned; the runtime need not remember it too */
-    }
-    return error;
+    return launched(error);
 }
 
 template <class Source>

@@ -13,9 +13,10 @@
  * f32 has not the range of the reference. Where scales or weights leave the limits below, and for heads of more than 128 elements, logits are
  * computed in double, one by one: slow, right, and rare. NaN needs no care: decoders and relu keep it.
  */
+#include "common.cuh"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
 
 extern "C" {
 #include "device.h"
@@ -38,11 +39,6 @@ enum {
 };
 
 const uint32_t all_lanes = 0xffffffffu;
-
-int64_t ceil_div(int64_t x, int64_t y)
-{
-    return x / y + (x % y > 0);
-}
 
 /* Pieces, of a block of keys and a group of tokens of one sequence each, that the blocks of the grid take in turn. */
 struct job {
@@ -294,21 +290,6 @@ __global__ void __launch_bounds__(threads) exact_logits(const __grid_constant__ 
 
 /* ---- tensor cores ------------------------------------------------------------------------------------------------- */
 
-/* sum += a * b, 16 x 8 x 16 */
-template <class Form>
-__device__ __forceinline__ void multiply(float (&sum)[4], const uint32_t (&a)[4], const uint32_t *b)
-{
-    if (Form::is_mx) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    } else {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
-}
-
 /* max(0, x), NaN for NaN */
 __device__ __forceinline__ float relu(float x)
 {
@@ -432,8 +413,8 @@ __device__ __forceinline__ void add_heads(float (&sums)[4], const uint32_t (&key
         float dots[2][4] = {};
 #pragma unroll
         for (int step = 0; step < Form::steps; ++step) {
-            multiply<Form>(dots[0], keys[0][step], q + 2 * step);
-            multiply<Form>(dots[1], keys[1][step], q + 2 * step);
+            multiply<Form::is_mx>(dots[0], keys[0][step], q + 2 * step);
+            multiply<Form::is_mx>(dots[1], keys[1][step], q + 2 * step);
         }
         const float2 weights = *reinterpret_cast<const float2 *>(from.weights + h + lane % 4 * 2);
 #pragma unroll
@@ -571,10 +552,7 @@ dg_kernel_result launch(void (*kernel)(const struct job), const struct job *job,
     void *arguments[] = {const_cast<struct job *>(job)};
     const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(static_cast<unsigned>(blocks < most ? blocks : most)),
                                                dim3(threads), arguments, 0, static_cast<cudaStream_t>(job->args.exec.stream));
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* it is returned; the runtime need not remember it too */
-    }
-    return error;
+    return launched(error);
 }
 
 template <int steps, bool is_aligned>
@@ -744,8 +722,5 @@ extern "C" dg_kernel_result dg_mqa_schedule_sm80(const struct dg_mqa_schedule_ar
     void *arguments[] = {const_cast<struct dg_mqa_schedule_args *>(args)};
     const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void *>(&schedule), dim3(1), dim3(scan_threads), arguments, 0,
                                                static_cast<cudaStream_t>(args->exec.stream));
-    if (error != cudaSuccess) {
-        cudaGetLastError();
-    }
-    return error;
+    return launched(error);
 }
