@@ -17,13 +17,13 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from peers import Peers, Rotation, hold_to_avx2
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-COLD_BYTES = 160 << 20
 BLOCK = 128
 OURS = "deep_gemm"
 
@@ -40,20 +40,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Rotation:
-    """Copies of a tensor, a different one each time, so that none is in a cache."""
-
-    def __init__(self, x: Tensor) -> None:
-        count = max(2, -(-COLD_BYTES // (x.numel() * x.element_size())))
-        self.copies = [x, *(x.clone() for _ in range(count - 1))]
-        self.next = 0
-
-    def __call__(self) -> Tensor:
-        self.next = (self.next + 1) % len(self.copies)
-        return self.copies[self.next]
-
-
-def rounds(peers: dict[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
+def rounds(peers: Peers, seconds: float) -> dict[str, list[float]]:
     """Seconds of each peer in each round. A call that is not timed goes before each that is, so that its threads are awake."""
     times: dict[str, list[float]] = {name: [] for name in peers}
     while len(times[OURS]) < 3 or sum(map(sum, times.values())) < seconds * len(peers):
@@ -65,7 +52,7 @@ def rounds(peers: dict[str, Callable[[], object]], seconds: float) -> dict[str, 
     return times
 
 
-def fp8_peers(m: int, n: int, k: int) -> dict[str, Callable[[], object]]:
+def fp8_peers(m: int, n: int, k: int) -> Peers:
     import torch
 
     import deep_gemm
@@ -92,7 +79,7 @@ def fp8_peers(m: int, n: int, k: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def bf16_peers(m: int, n: int, k: int) -> dict[str, Callable[[], object]]:
+def bf16_peers(m: int, n: int, k: int) -> Peers:
     import torch
 
     import deep_gemm
@@ -109,7 +96,7 @@ def bf16_peers(m: int, n: int, k: int) -> dict[str, Callable[[], object]]:
 def main() -> None:
     args = arguments()
     if args.isa == "avx2":
-        os.environ |= {"DG_BACKEND": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
+        hold_to_avx2()
     import torch
 
     torch.set_num_threads(args.threads)

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from peers import Measure, Rotation, hold_to_avx2, median_seconds
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-COLD_BYTES = 160 << 20
 BLOCK = 128
 
 
@@ -36,36 +35,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--cpu-time", action="store_true")
     return parser.parse_args()
-
-
-class Rotation:
-    """Copies of a tensor, a different one each time, so that none is in a cache."""
-
-    def __init__(self, x: Tensor) -> None:
-        count = max(2, -(-COLD_BYTES // (x.numel() * x.element_size())))
-        self.copies = [x, *(x.clone() for _ in range(count - 1))]
-        self.next = 0
-
-    def __call__(self) -> Tensor:
-        self.next = (self.next + 1) % len(self.copies)
-        return self.copies[self.next]
-
-
-Measure = Callable[[dict[str, Callable[[], object]]], dict[str, float]]
-
-
-def median_seconds(peers: dict[str, Callable[[], object]], seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """The peers alternate. A call that is not timed goes before each that is, so that its threads are awake and those of others asleep."""
-    times: dict[str, list[float]] = {name: [] for name in peers}
-    while any(sum(t) < seconds or len(t) < 3 for t in times.values()):
-        for name, call in peers.items():
-            if sum(times[name]) >= seconds and len(times[name]) >= 3:
-                continue
-            call()
-            start = clock()
-            call()
-            times[name].append(clock() - start)
-    return {name: statistics.median(t) for name, t in times.items()}
 
 
 def report(title: str, flops: float, seconds: dict[str, float]) -> None:
@@ -139,7 +108,7 @@ def bench_shape(groups: int, rows: int, n: int, k: int, measure: Measure) -> Non
 def main() -> None:
     args = arguments()
     if args.isa == "avx2":
-        os.environ.update(DG_BACKEND="avx2", ATEN_CPU_CAPABILITY="avx2", ONEDNN_MAX_CPU_ISA="AVX2", MKL_ENABLE_INSTRUCTIONS="AVX2")
+        hold_to_avx2()
     import torch
 
     torch.set_num_threads(args.threads)

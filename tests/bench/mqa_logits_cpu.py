@@ -18,10 +18,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import statistics
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from peers import Measure, Peers, hold_to_avx2, median_seconds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,24 +39,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--cpu-time", action="store_true")
     return parser.parse_args()
-
-
-Forms = dict[str, Callable[[], object]]
-Measure = Callable[[Forms], dict[str, float]]
-
-
-def median_seconds(forms: Forms, seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Forms alternate. A call that is not timed goes before each that is, so that its threads are awake and those of others asleep."""
-    times: dict[str, list[float]] = {name: [] for name in forms}
-    while any(sum(t) < seconds or len(t) < 3 for t in times.values()):
-        for name, call in forms.items():
-            if sum(times[name]) >= seconds and len(times[name]) >= 3:
-                continue
-            call()
-            start = clock()
-            call()
-            times[name].append(clock() - start)
-    return {name: statistics.median(t) for name, t in times.items()}
 
 
 def report(title: str, flops: float, seconds: dict[str, float]) -> None:
@@ -86,7 +68,7 @@ def chunked(q: Tensor, kv: Tensor, kv_sf: Tensor, weights: Tensor, ranges: list[
     return logits
 
 
-def check(forms: Forms, tolerance: dict[str, float]) -> None:
+def check(forms: Peers, tolerance: dict[str, float]) -> None:
     """All forms do the same job."""
     import torch
 
@@ -124,7 +106,7 @@ def bench_contiguous(queries: int, keys: int, heads: int, head_dim: int, measure
             scores = torch.einsum("mhd,nd->hmn", q.float(), kv.float() * kv_sf[:, None])
             return (scores.relu() * weights.T.unsqueeze(-1)).sum(0).masked_fill(~mask, -math.inf)
 
-        forms: Forms = {
+        forms: Peers = {
             "fp8_mqa_logits": lambda end=end: deep_gemm.fp8_mqa_logits(q, (kv, kv_sf), weights, start, end),
             "torch einsum": einsum,
             "torch chunked f32": lambda ranges=ranges: chunked(q, kv, kv_sf, weights, ranges, torch.float32),
@@ -159,7 +141,7 @@ def bench_paged(keys: int, heads: int, head_dim: int, measure: Measure) -> None:
             rows.append(chunked(q[s], k, sf, weights[s * TOKENS : (s + 1) * TOKENS], [(0, keys)] * TOKENS, dtype))
         return torch.cat(rows)
 
-    forms: Forms = {
+    forms: Peers = {
         "fp8_paged_mqa_logits": lambda: deep_gemm.fp8_paged_mqa_logits(q, cache, weights, lens, table, schedule, keys),
         "torch gather, chunked f32": lambda: gathered(torch.float32),
         "torch gather, chunked bf16": lambda: gathered(torch.bfloat16),
@@ -172,7 +154,7 @@ def bench_paged(keys: int, heads: int, head_dim: int, measure: Measure) -> None:
 def main() -> None:
     options = arguments()
     if options.isa == "avx2":  # before torch is loaded
-        os.environ.update(DG_BACKEND="avx2", ATEN_CPU_CAPABILITY="avx2", MKL_ENABLE_INSTRUCTIONS="AVX2", ONEDNN_MAX_CPU_ISA="AVX2")
+        hold_to_avx2()
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     import torch
@@ -182,7 +164,7 @@ def main() -> None:
     clock = time.process_time if options.cpu_time else time.perf_counter
     queries, keys, heads, head_dim = map(int, options.shape.split("x"))
 
-    def measure(forms: Forms) -> dict[str, float]:
+    def measure(forms: Peers) -> dict[str, float]:
         return median_seconds(forms, options.seconds, clock)
 
     bench_contiguous(queries, keys, heads, head_dim, measure)

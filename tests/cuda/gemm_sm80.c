@@ -7,22 +7,14 @@
 #include "check.h"
 #include "cuda/device.h"
 #include "ops/gemm.h"
+#include "device_test.h"
+#include "random.h"
 
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
-#include <unistd.h>
 
-enum { watchdog_seconds = 300, guard_bytes = 64, guard_byte = 0xa5 };
-
-static void must(cudaError_t error, const char *what)
-{
-    if (error != cudaSuccess) {
-        printf("%s: %s\n", what, cudaGetErrorString(error));
-        exit(1);
-    }
-}
+enum { guard_bytes = 64, guard_byte = 0xa5 };
 
 /* What kernels/ops does around a kernel. */
 static int run(const struct dg_gemm_args *args)
@@ -35,23 +27,6 @@ static int run(const struct dg_gemm_args *args)
     error = dg_gemm_sm80(args);
     dg_cuda_leave_device(previous);
     return error;
-}
-
-/* ---- random numbers ---------------------------------------------------------------------------------------------- */
-
-static uint64_t random_state = 1;
-
-static uint32_t random_bits(void) /* xorshift64* */
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return (uint32_t)(random_state * 0x2545f4914f6cdd1du >> 32);
-}
-
-static int64_t random_below(int64_t limit)
-{
-    return (int64_t)(random_bits() % (uint64_t)limit);
 }
 
 /* ---- number formats, by their definitions ------------------------------------------------------------------------ */

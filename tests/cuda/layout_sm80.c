@@ -5,45 +5,13 @@
 #include "check.h"
 #include "cuda/device.h"
 #include "ops/layout.h"
+#include "device_test.h"
+#include "random.h"
 
-#include <cuda_runtime_api.h>
-#include <unistd.h>
 
-enum { watchdog_seconds = 300, guard_words = 16 };
+enum { guard_words = 16 };
 
 static const uint32_t guard_word = 0xa5a5a5a5u;
-
-static void must(cudaError_t error, const char *what)
-{
-    if (error != cudaSuccess) {
-        printf("%s: %s\n", what, cudaGetErrorString(error));
-        exit(1);
-    }
-}
-
-static void run_serially(void *user, int64_t count, int64_t grain, void (*task)(void *arg, int64_t begin, int64_t end), void *arg)
-{
-    (void)user;
-    (void)grain;
-    task(arg, 0, count);
-}
-
-/* ---- random numbers ---------------------------------------------------------------------------------------------- */
-
-static uint64_t random_state = 1;
-
-static uint32_t random_bits(void) /* xorshift64* */
-{
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return (uint32_t)(random_state * 0x2545f4914f6cdd1du >> 32);
-}
-
-static int64_t random_below(int64_t limit)
-{
-    return (int64_t)(random_bits() % (uint64_t)limit);
-}
 
 /* Mostly powers of two, as scales are; all the numbers that pack in a way of their own; and anything. */
 static uint32_t random_scale(void)

@@ -6,26 +6,7 @@
  */
 #include "cuda/device.h"
 #include "ops/mqa_logits_cases.h"
-
-#include <cuda_runtime_api.h>
-#include <unistd.h>
-
-enum { watchdog_seconds = 300 };
-
-static void must(cudaError_t error, const char *what)
-{
-    if (error != cudaSuccess) {
-        printf("%s: %s\n", what, cudaGetErrorString(error));
-        exit(1);
-    }
-}
-
-static void run_serially(void *user, int64_t count, int64_t grain, void (*f)(void *arg, int64_t begin, int64_t end), void *arg)
-{
-    (void)user;
-    (void)grain;
-    f(arg, 0, count);
-}
+#include "device_test.h"
 
 static void *device_copy(const void *bytes, size_t size)
 {

@@ -7,28 +7,7 @@
 #include "deep_gemm/deep_gemm.h"
 #include "ops/cast.h"
 #include "ops/hc.h"
-
-/* ---- random numbers ---------------------------------------------------------------------------------------- */
-
-static uint64_t random_state = 88172645463325252u;
-
-static uint64_t random_bits(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * 2685821657736338717u >> 16;
-}
-
-static int64_t random_below(int64_t end)
-{
-    return (int64_t)(random_bits() % (uint64_t)end);
-}
-
-static bool one_in(int64_t count)
-{
-    return random_below(count) == 0;
-}
+#include "random.h"
 
 /* ---- memory with guards ------------------------------------------------------------------------------------ */
 

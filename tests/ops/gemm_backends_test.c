@@ -6,6 +6,7 @@
  */
 #include "core/dtype.h"
 #include "ops/gemm.h"
+#include "random.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -28,39 +29,9 @@ static void fail(const char *row, const char *format, double x, double y)
 
 /* ---- random numbers ---------------------------------------------------------------------------------------- */
 
-static uint64_t random_state = 88172645463325252u;
-
-static uint64_t random_bits(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * 2685821657736338717u >> 16;
-}
-
-static int64_t random_below(int64_t end)
-{
-    return (int64_t)(random_bits() % (uint64_t)end);
-}
-
 static int64_t one_of(const int64_t *values, size_t count)
 {
     return values[random_below((int64_t)count)];
-}
-
-static bool one_in(int64_t count)
-{
-    return random_below(count) == 0;
-}
-
-/* About normal: the sum of four uniform numbers. */
-static float random_normal(void)
-{
-    float sum = 0;
-    for (int i = 0; i < 4; i++) {
-        sum += (float)random_below(1 << 20) / (1 << 20) - 0.5f;
-    }
-    return sum * 1.7f;
 }
 
 /* ---- memory with guards ------------------------------------------------------------------------------------ */
