@@ -120,7 +120,7 @@ def start_library(name: str, prefix: str, folder: str) -> list[str]:
     if os.path.isdir(root) and os.listdir(root):
         raise GeneratorError(f"{folder} is not empty")
     context = {"namespace": name, "p": prefix, "P": prefix.upper(), "version": "0.1.0"}
-    runtime = _runtime(name, prefix)
+    runtime = _runtime(_origin(name, prefix))
     sources = "\n".join(f"  {path}" for path in runtime if path.endswith(".c"))
     files: dict[str, bytes] = {}
     skeletons = os.path.join(ROOT, "templates", "init")
@@ -140,19 +140,35 @@ def start_library(name: str, prefix: str, folder: str) -> list[str]:
     return written
 
 
-def _origin() -> str:
-    """Where the runtime is: inside an installed generator, beside that of a source tree."""
+@record
+class _Origin:
+    """Where the runtime of generated files comes from, and the names, namespace and prefix, that change on the way."""
+
+    folder: str
+    own: tuple[str, str]
+    new: tuple[str, str]
+
+    def path(self, *parts: str) -> str:
+        return os.path.join(self.folder, *parts)
+
+    def renamed(self, source: bytes) -> bytes:
+        return _renamed(source.decode("utf-8"), self.own, self.new).encode("utf-8")
+
+
+def _origin(name: str, prefix: str) -> _Origin:
+    """Inside an installed generator, beside that of a source tree."""
     inside = os.path.join(ROOT, "runtime")
-    return inside if os.path.isdir(inside) else os.path.dirname(ROOT)
+    folder = inside if os.path.isdir(inside) else os.path.dirname(ROOT)
+    return _Origin(folder, _known_names(folder), (name, prefix))
 
 
 def write_runtime(library: m.Library, hosts: tuple[str, ...], out: str) -> list[str]:
     """Writes what the generated files of these hosts call, under the names of the library, into the folder out; gives the paths of all
     of its files, below out. Files that are right already stay as they are."""
-    names = library.namespace, library.prefix
-    files = _runtime(*names) | _device_runtime(*names)
+    origin = _origin(library.namespace, library.prefix)
+    files = _runtime(origin) | _device_runtime(origin)
     for host in hosts:
-        files |= _host_runtime(host, *names)
+        files |= _host_runtime(origin, host)
     stale = {}
     for path, data in files.items():
         target = _below(out, path)
@@ -162,43 +178,31 @@ def write_runtime(library: m.Library, hosts: tuple[str, ...], out: str) -> list[
     return sorted(files)
 
 
-def _device_runtime(name: str, prefix: str) -> dict[str, bytes]:
+def _device_runtime(origin: _Origin) -> dict[str, bytes]:
     """The part of the core that is compiled for CUDA."""
-    origin = _origin()
-    own = _known_names(origin)
-    folder = os.path.join(origin, "kernels", "cuda")
+    folder = origin.path("kernels", "cuda")
     files = [n for n in sorted(os.listdir(folder)) if n.startswith("device.")] if os.path.isdir(folder) else []
-    return {
-        f"kernels/cuda/{n}": _renamed(read_bytes(os.path.join(folder, n)).decode("utf-8"), own, (name, prefix)).encode("utf-8")
-        for n in files
-    }
+    return {f"kernels/cuda/{n}": origin.renamed(read_bytes(os.path.join(folder, n))) for n in files}
 
 
-def _host_runtime(host: str, name: str, prefix: str) -> dict[str, bytes]:
+def _host_runtime(origin: _Origin, host: str) -> dict[str, bytes]:
     """The hand-written part of a host: the sources in bindings/HOST, and of a Python package there the modules with a leading
     underscore, which generated modules import."""
-    origin = _origin()
-    own = _known_names(origin)
-    folder = os.path.join(origin, "bindings", host)
-    package = os.path.join(folder, own[0])
+    folder = origin.path("bindings", host)
+    package = os.path.join(folder, origin.own[0])
     found: dict[str, str] = {}
     if os.path.isdir(folder):
         found |= {n: os.path.join(folder, n) for n in os.listdir(folder) if n.endswith((".c", ".h", ".cpp", ".hpp"))}
     if os.path.isdir(package):
         modules = (n for n in os.listdir(package) if n.startswith("_") and not n.startswith("__") and n.endswith((".py", ".pyi")))
-        found |= {f"{name}/{n}": os.path.join(package, n) for n in modules}
-    return {
-        f"bindings/{host}/{n}": _renamed(read_bytes(path).decode("utf-8"), own, (name, prefix)).encode("utf-8")
-        for n, path in sorted(found.items())
-    }
+        found |= {f"{origin.new[0]}/{n}": os.path.join(package, n) for n in modules}
+    return {f"bindings/{host}/{n}": origin.renamed(read_bytes(path)) for n, path in sorted(found.items())}
 
 
-def _runtime(name: str, prefix: str) -> dict[str, bytes]:
+def _runtime(origin: _Origin) -> dict[str, bytes]:
     """What generated checks call, under the names of the new library: the core of the library that this generator comes with, and
     every header that it includes."""
-    origin = _origin()
-    own = _known_names(origin)
-    kernels = os.path.join(origin, "kernels")
+    kernels = origin.path("kernels")
     core = os.path.join(kernels, "core")
     if not os.path.isdir(core):
         raise GeneratorError(f"the runtime of generated checks is missing: {core}")
@@ -206,19 +210,22 @@ def _runtime(name: str, prefix: str) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     while todo:
         path = todo.pop(0)
-        text = read_bytes(os.path.join(kernels, path)).decode("utf-8")
-        renamed = os.path.join("kernels", path).replace(own[0], name)
-        files[renamed.replace(os.sep, "/")] = _renamed(text, own, (name, prefix)).encode("utf-8")
-        for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+        source = read_bytes(os.path.join(kernels, path))
+        files[_new_path(origin, path)] = origin.renamed(source)
+        for included in re.findall(r'^#include "([^"]+)"', source.decode("utf-8"), re.MULTILINE):
             found = next(
                 (p for p in (os.path.join(os.path.dirname(path), included), included, os.path.join("include", included))
                  if os.path.isfile(os.path.join(kernels, p))),
                 None,
             )  # fmt: skip
-            known = found is None or found in todo or os.path.join("kernels", found).replace(own[0], name) in files
-            if found is not None and not known:
+            if found is not None and found not in todo and _new_path(origin, found) not in files:
                 todo.append(found)
     return files
+
+
+def _new_path(origin: _Origin, path: str) -> str:
+    """Where a file below kernels goes."""
+    return os.path.join("kernels", path).replace(origin.own[0], origin.new[0]).replace(os.sep, "/")
 
 
 def _known_names(origin: str) -> tuple[str, str]:

@@ -66,12 +66,8 @@ def default(p: str, arg: Argument) -> str:
 
 def passed(p: str, arg: Argument) -> str:
     """A required argument, as an expression of the C parameter's type."""
-    s, name = known(arg.type), arg.name
-    if s.form == "tensor":
-        return f"detail::pointer_to({name})" if s.is_optional else f"{name}.get()"
-    if s.form == "array" and not s.is_optional:
-        return f"{name}.data()"
-    return converted(p, s, name)
+    s = known(arg.type)
+    return f"{arg.name}.data()" if s.form == "array" and not s.is_optional else converted(p, s, arg.name)
 
 
 def converted(p: str, s: Spelling, name: str) -> str:
