@@ -90,6 +90,10 @@ def default_of(arg: Argument) -> str:
     return literal(value)
 
 
+def holds_dtypes(t: Type) -> bool:
+    return holds_dtypes(t.elem) if isinstance(t, (Optional, List)) else t == Base("ScalarType")
+
+
 # ---- parameters ----------------------------------------------------------------------------------------------
 
 
@@ -240,6 +244,7 @@ class Function:
     doc: tuple[str, ...]
     legacy: tuple[Parameter, ...]
     pairs: tuple[Parameter, ...]
+    dtypes: tuple[tuple[str, str, bool], ...]  # arguments that hold dtypes: local name, what the caller wrote, whether it may be None
     is_default: tuple[str, ...]  # conditions under which only required arguments are passed
     required: str  # what is passed then
     passed: str  # what is passed otherwise
@@ -269,6 +274,7 @@ def function(op: Operator) -> Function:
         doc=doc_lines(op, params),
         legacy=tuple(p for p in params if p.legacy),
         pairs=tuple(p for p in params if p.is_pair),
+        dtypes=tuple((local[a.name], renamed.get(a.name, a.name), isinstance(a.type, Optional)) for a in args if holds_dtypes(a.type)),
         is_default=tuple(is_default(p) for p in params if p.default),
         required=", ".join(local[a.name] for a in args if a.default is None),
         passed=", ".join((f"{a.name}=" if a.kw_only else "") + local[a.name] for a in args),

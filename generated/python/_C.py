@@ -1227,6 +1227,7 @@ def fp8_fp4_mqa_logits(
     """
     q_, q_sf = _binding.pair("fp8_fp4_mqa_logits", "q", "q, q_sf", q)
     kv_, kv_sf = _binding.pair("fp8_fp4_mqa_logits", "kv", "kv, kv_sf", kv)
+    _binding.check_dtype("fp8_fp4_mqa_logits", "logits_dtype", logits_dtype)
     try:
         if clean_logits is True and max_seqlen_k == 0 and logits_dtype is torch.float32:
             return _op_fp8_fp4_mqa_logits(q_, q_sf, kv_, kv_sf, weights, cu_seq_len_k_start, cu_seq_len_k_end)
@@ -1375,6 +1376,7 @@ def fp8_fp4_paged_mqa_logits(
             on the CPU each entry within a context is a page of kv_cache or -1, and there are entries for all keys below `max_context_len`
     """
     q_, q_sf = _binding.pair("fp8_fp4_paged_mqa_logits", "q", "q, q_sf", q)
+    _binding.check_dtype("fp8_fp4_paged_mqa_logits", "logits_dtype", logits_dtype)
     try:
         if clean_logits is False and logits_dtype is torch.float32 and indices is None:
             return _op_fp8_fp4_paged_mqa_logits(q_, q_sf, kv_cache, weights, context_lens, block_table, schedule_meta, max_context_len)

@@ -397,7 +397,7 @@ bool dg_check_shape(struct dg_checker *chk, const char *name, const struct dg_vi
 bool dg_check_rows(struct dg_checker *chk, const char *name, const struct dg_view *view)
 {
     const int32_t last = view->ndim - 1;
-    if (last < 0 || view->shape[last] <= 1 || view->strides[last] == 1) {
+    if (last < 0 || view->shape[last] <= 1 || view->strides[last] == 1 || is_empty(view)) {
         return true;
     }
     return dg_check_fail(chk, DG_ERR_INVALID_ARGUMENT, "%s has strides %s, expected stride 1 in the last dimension", name,

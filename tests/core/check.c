@@ -172,6 +172,8 @@ static void check_shapes(void)
     CHECK_INT(chk.status, DG_ERR_INVALID_DTYPE);
     const struct dg_view single = {memory, true, DG_TYPE_F32, 2, {DG_CPU, 0}, 0, {4, 1}, {1, 99}};
     CHECK(dg_check_contiguous(&chk, "x", &single) && dg_check_rows(&chk, "x", &single));
+    const struct dg_view empty = {NULL, true, DG_TYPE_F32, 2, {DG_CPU, 0}, 0, {0, 8}, {0, 0}};
+    CHECK(dg_check_contiguous(&chk, "x", &empty) && dg_check_rows(&chk, "x", &empty));
 }
 
 /* A f32 view of [rows, columns] at an offset of elements into memory. */

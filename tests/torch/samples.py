@@ -345,7 +345,7 @@ def same_rank(a: m.Alternative, b: m.Alternative) -> bool:
 
 def value_of(op: m.Operator, arg: m.Argument, contract: m.ValueContract) -> Any:
     if arg.default is not None:
-        value = arg.default.value
+        value = getattr(torch, arg.default.text) if arg.type == m.Base("ScalarType") else arg.default.value
         return list(value) if isinstance(value, tuple) else value
     if arg.is_optional:
         return None

@@ -365,6 +365,8 @@ MALFORMED: dict[str, list[tuple[dict[str, Any], type[Exception], str]]] = {
         ({"weights": f32(3, 16)}, ValueError, "weights has heads = 16, expected 32 to match q"),
         ({"max_seqlen_k": 8}, ValueError, "max_seqlen_k > 0 needs clean_logits=False, got max_seqlen_k = 8, clean_logits = true"),
         ({"logits_dtype": torch.float16}, TypeError, "logits_dtype is f16, expected f32 or bf16"),
+        ({"logits_dtype": 99}, TypeError, "logits_dtype is 99 (int), expected torch.dtype"),
+        ({"logits_dtype": "bfloat16"}, TypeError, "logits_dtype is 'bfloat16' (str), expected torch.dtype"),
         (
             {"q": (fp8(3, 32, 64).view(torch.int8), None), "kv": (fp8(10, 64).view(torch.int8), f32(10))},
             ValueError,

@@ -73,6 +73,16 @@ def renamed(op: str, name: str, value: Any, old_name: str, old_value: Any) -> An
     return old_value
 
 
+def check_dtype(op: str, name: str, value: Any, or_none: bool = False) -> None:
+    """Refuses what is no dtype, or list of dtypes: torch itself takes any integer, for the dtype of that number."""
+    if value is None and or_none:
+        return
+    for item in value if isinstance(value, (tuple, list)) else (value,):
+        if not isinstance(item, torch.dtype):
+            expected = "torch.dtype or None" if or_none else "torch.dtype"
+            raise TypeError(f"{op}: {name} is {shortened(repr(value))} ({type(value).__name__}), expected {expected}")
+
+
 # ---- errors --------------------------------------------------------------------------------------------------
 
 _CLASSES: dict[str, type[Exception]] = {"TypeError": TypeError, "NotImplementedError": NotImplementedError}
@@ -99,18 +109,20 @@ _CONVERSION = re.compile(
 _LONGEST_VALUE = 60  # characters of a value in a message
 
 
+def shortened(value: str) -> str:
+    text = " ".join(value.split())
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
 def _conversion(text: str) -> str:
     """torch's sentence about an argument of the wrong type, in the form of the library's own: operator, argument, value, expectation."""
     found = _CONVERSION.match(text)
     if found is None:
         return text.partition("\nPosition:")[0].removeprefix("deep_gemm::").replace("()", ":", 1)
-    value = " ".join(found["value"].split())
-    if len(value) > _LONGEST_VALUE:
-        value = value[: _LONGEST_VALUE - 3] + "..."
     expected = re.sub(r"^Optional\[(.*)\]$", r"\1 or None", found["type"])
     expected = re.sub(r"List\[(\w+)\]", r"a sequence of \1", expected)
     beyond = " that fits 64 bits" if found["found"] == found["type"] == "int" else ""
-    return f"{found['op']}: {found['name']} is {value} ({found['found']}), expected {expected}{beyond}"
+    return f"{found['op']}: {found['name']} is {shortened(found['value'])} ({found['found']}), expected {expected}{beyond}"
 
 
 def _with_names(text: str, names: Mapping[str, str]) -> str:
