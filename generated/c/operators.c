@@ -177,7 +177,7 @@ const dg_operator dg_operator_table[] = {
     {
         "tf32_hc_prenorm_gemm",
         "tf32_hc_prenorm_gemm(Tensor a, Tensor b, Tensor(d!) d, Tensor(s!) sqr_sum, int? num_splits=None) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "sm80", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "sm80", "sm90", NULL},
     },
     {
         "get_mn_major_tma_aligned_tensor",

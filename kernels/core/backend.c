@@ -19,6 +19,9 @@
 #ifndef DG_WITH_CUDA
 #define DG_WITH_CUDA 0
 #endif
+#ifndef DG_WITH_SM90
+#define DG_WITH_SM90 0
+#endif
 
 static bool is_any(int32_t device_id)
 {
@@ -54,6 +57,16 @@ static bool has_sm80(int32_t device_id)
 #endif
 }
 
+static bool has_sm90(int32_t device_id)
+{
+#if DG_WITH_SM90
+    return dg_cuda_compute_capability(device_id) == 90;
+#else
+    (void)device_id;
+    return false;
+#endif
+}
+
 static const struct {
     const char *name;
     int32_t device_type;
@@ -65,9 +78,10 @@ static const struct {
     {"avx512", DG_CPU, DG_WITH_AVX512, has_avx512},
     {"amx", DG_CPU, DG_WITH_AMX, has_amx},
     {"sm80", DG_CUDA, DG_WITH_CUDA, has_sm80},
+    {"sm90", DG_CUDA, DG_WITH_SM90, has_sm90},
 };
 
-const char *const dg_backend_names = "ref, avx2, avx512, amx or sm80";
+const char *const dg_backend_names = "ref, avx2, avx512, amx, sm80 or sm90";
 
 enum { NUM_BACKENDS = sizeof(backends) / sizeof(backends[0]) };
 

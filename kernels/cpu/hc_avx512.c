@@ -62,8 +62,9 @@ static inline void round_group(const float *from, vec *even, vec *odd)
 
 /* ---- the row of the table ---------------------------------------------------------------------------------- */
 
-bool dg_hc_avx512_can_run(void)
+bool dg_hc_avx512_can_run(const struct dg_hc_args *args)
 {
+    (void)args;
     return dg_cpu()->has_avx512;
 }
 

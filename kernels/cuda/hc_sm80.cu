@@ -1,7 +1,6 @@
-/* The hyperconnection prenorm on CUDA; ops/hc.h has the formulas.
+/* The hyperconnection prenorm on any GPU since compute capability 8.0.
  *
- * A tf32 has 11 significant bits, so it is the sum of two bf16, exactly: b = high + low, and a * b = a * high + a * low on bf16 tensor
- * cores, with the products of tf32 and sums in f32. A warp reads a and b straight from memory, 64 of k at a time. Which k a thread has is
+ * A warp reads a and b straight from memory, 64 of k at a time. Which k a thread has is
  * free as long as it is the same for a and b: a thread of a quad takes 16 neighbours, so that it loads 16 bytes at a time, in place of the
  * pairs that mma.sync would have.
  *
@@ -9,13 +8,12 @@
  * cluster, which add their sums up through distributed shared memory. With many rows, four warps beside one another share what they read
  * of b through the L1 cache. The order of every sum is fixed: the same call gives the same bits.
  */
-#include "common.cuh"
+#include "hc_device.cuh"
 
 #include <cooperative_groups.h>
 
 extern "C" {
 #include "device.h"
-#include "ops/hc.h"
 }
 
 namespace {
@@ -80,40 +78,6 @@ __device__ __forceinline__ void load_b(float (&values)[4], const struct dg_hc_ar
             values[e] = j < args.n && k + e < args.k ? from[e * args.b_stride_k] : 0;
         }
     }
-}
-
-/* ---- arithmetic ------------------------------------------------------------------------------------------------ */
-
-/* x as tf32, to nearest, ties to even, cut into two bf16 in the upper halves. An infinite or NaN x is all in the first. */
-__device__ __forceinline__ void split(float x, uint32_t *high, uint32_t *low)
-{
-    uint32_t bits = __float_as_uint(x);
-    bits = isnan(x) ? bits | 0x00400000u : bits + 0x0fffu + (bits >> 13 & 1u);
-    bits &= ~0x1fffu;
-    *high = bits & 0xffff0000u;
-    *low = (bits & 0x7f800000u) == 0x7f800000u ? 0 : __float_as_uint(__fsub_rn(__uint_as_float(bits), __uint_as_float(*high)));
-}
-
-__device__ __forceinline__ uint32_t upper_halves(uint32_t first, uint32_t second)
-{
-    return __byte_perm(first, second, 0x7632);
-}
-
-__device__ __forceinline__ float add_squares(float sum, const uint32_t (&words)[8])
-{
-#pragma unroll
-    for (uint32_t word : words) {
-        const float even = __uint_as_float(word << 16), odd = __uint_as_float(word & 0xffff0000u);
-        sum = fmaf(even, even, sum);
-        sum = fmaf(odd, odd, sum);
-    }
-    return sum;
-}
-
-/* Where part `split` of k begins, in chunks. As dg_hc_split_begin(). */
-__device__ __forceinline__ int64_t split_begin(int64_t chunks, int64_t num_splits, int64_t split)
-{
-    return chunks / num_splits * split + chunks % num_splits * split / num_splits;
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------------------------- */
@@ -203,7 +167,10 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
         for (int tile = 0; tile < Shape::tiles_m; ++tile) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                sum.squares[tile][half] = add_squares(sum.squares[tile][half], a[tile][half]);
+#pragma unroll
+                for (uint32_t pair : a[tile][half]) {
+                    sum.squares[tile][half] = add_squares(sum.squares[tile][half], pair);
+                }
             }
         }
     }
@@ -261,7 +228,8 @@ __global__ void __launch_bounds__(Shape::threads) prenorm(const __grid_constant_
                 for (int e = 0; e < 2; ++e) {
                     const int64_t j = first_column + tile_n * 8 + quad * 2 + e;
                     if (j < args.n) {
-                        d[j] = sum.d[tile][tile_n][2 * half + e];
+                        const float x = sum.d[tile][tile_n][2 * half + e];
+                        d[j] = isnan(x) ? product_of_row(args, i, j, split_begin(chunks, args.num_splits, split_index) * chunk, min(end * chunk, args.k)) : x;
                     }
                 }
             }

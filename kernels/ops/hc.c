@@ -37,7 +37,7 @@ dg_status dg_tf32_hc_prenorm_gemm_impl(dg_context *ctx, const struct dg_tf32_hc_
     struct dg_row rows[DG_MAX_ROWS];
     for (size_t i = 0; i < dg_hc_backends_count; i++) {
         const struct dg_hc_backend *row = &dg_hc_backends[i];
-        rows[i] = (struct dg_row){row->name, row->device_type, row->device_type == d->device.type && row->can_run(), NULL};
+        rows[i] = (struct dg_row){row->name, row->device_type, row->device_type == d->device.type && row->can_run(&args), row->takes};
     }
     size_t chosen = 0;
     dg_status status = dg_choose_row(op, ctx, d->device, rows, dg_hc_backends_count, &chosen);

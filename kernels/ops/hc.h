@@ -43,9 +43,10 @@ static inline int64_t dg_hc_split_begin(const struct dg_hc_args *args, int64_t s
 struct dg_hc_backend {
     const char *name;
     int32_t device_type; /* DG_CPU = 1 or DG_CUDA = 2 */
-    bool (*can_run)(void);
+    bool (*can_run)(const struct dg_hc_args *args);
     size_t (*workspace)(const struct dg_hc_args *args); /* bytes; NULL: none */
     dg_kernel_result (*run)(const struct dg_hc_args *args);
+    const char *takes; /* see struct dg_row */
 };
 
 /* Best first; the last row of each device always runs. */
@@ -55,14 +56,17 @@ extern const size_t dg_hc_backends_count;
 /* Kernels, kernels/cpu/hc_<isa>.c and kernels/cuda/hc_<arch>.cu. */
 dg_kernel_result dg_hc_ref(const struct dg_hc_args *args);
 
-bool dg_hc_avx2_can_run(void);
+bool dg_hc_avx2_can_run(const struct dg_hc_args *args);
 size_t dg_hc_avx2_workspace(const struct dg_hc_args *args);
 dg_kernel_result dg_hc_avx2(const struct dg_hc_args *args);
 
-bool dg_hc_avx512_can_run(void);
+bool dg_hc_avx512_can_run(const struct dg_hc_args *args);
 size_t dg_hc_avx512_workspace(const struct dg_hc_args *args);
 dg_kernel_result dg_hc_avx512(const struct dg_hc_args *args);
 
 dg_kernel_result dg_hc_sm80(const struct dg_hc_args *args);
+
+bool dg_hc_sm90_can_run(const struct dg_hc_args *args);
+dg_kernel_result dg_hc_sm90(const struct dg_hc_args *args);
 
 #endif

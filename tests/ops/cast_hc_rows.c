@@ -224,7 +224,7 @@ static void check_hc(void)
     CHECK_INT(dg_hc_ref(&args), 0);
     for (size_t i = 0; i < dg_hc_backends_count; i++) {
         const struct dg_hc_backend *row = &dg_hc_backends[i];
-        if (row->device_type != DG_CPU || !row->can_run()) {
+        if (row->device_type != DG_CPU || !row->can_run(&args)) {
             continue;
         }
         struct memory d[2];

@@ -326,7 +326,7 @@ static void check_rows(void)
         CHECK(d[0] == -1);
     }
     CHECK_INT(run_on("avx1024", 3), DG_ERR_NOT_SUPPORTED);
-    CHECK_TEXT(dg_last_error(), "dg_context_create: options->backend is \"avx1024\", expected one of ref, avx2, avx512, amx or sm80");
+    CHECK_TEXT(dg_last_error(), "dg_context_create: options->backend is \"avx1024\", expected one of ref, avx2, avx512, amx, sm80 or sm90");
 
     /* an operator without the row */
     dg_context_options options = DG_CONTEXT_OPTIONS_INIT;

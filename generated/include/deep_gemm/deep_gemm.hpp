@@ -1824,7 +1824,7 @@ struct tf32_hc_prenorm_gemm_options {
  * where
  *   splits = given(num_splits) ? num_splits : 1
  *
- * Backends: ref avx2 avx512 sm80. */
+ * Backends: ref avx2 avx512 sm80 sm90. */
 inline void tf32_hc_prenorm_gemm(const TensorView &a, const TensorView &b, const TensorRef &d, const TensorRef &sqr_sum,
                                  const tf32_hc_prenorm_gemm_options &options = {}, Handle ctx = {})
 {

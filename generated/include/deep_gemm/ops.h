@@ -1293,7 +1293,7 @@ typedef struct dg_tf32_hc_prenorm_gemm_options {
  * where
  *   splits = given(num_splits) ? num_splits : 1
  *
- * Backends: ref avx2 avx512 sm80. */
+ * Backends: ref avx2 avx512 sm80 sm90. */
 DG_API DG_MUST_USE dg_status dg_tf32_hc_prenorm_gemm(dg_context *ctx, const dg_tensor *a, const dg_tensor *b, dg_tensor *d,
                                                      dg_tensor *sqr_sum, const dg_tf32_hc_prenorm_gemm_options *options);
 

@@ -12,7 +12,7 @@
 
 #include <math.h>
 
-enum { GUARD = 64, FILL = 0xa5 };
+enum { GUARD = 64, FILL = 0xa5, on_cuda = 2 };
 
 static const struct dg_exec on_host = {.parallel_for = run_serially, .num_threads = 1};
 
@@ -198,7 +198,56 @@ static void test_cast_back(cudaStream_t stream)
 
 /* ---- hyperconnection --------------------------------------------------------------------------------------------- */
 
-/* The largest difference of a row of results to what is expected, in units of the norm of the products that it sums up. */
+/* Runs a row twice; `d` and `squares` hold what is expected. The norm of a whole result is the measure of its error. */
+static void check_hc_row(const struct dg_hc_backend *row, const struct dg_hc_args *args, const struct memory *d, const struct memory *squares)
+{
+    const struct memory *results[2] = {d, squares};
+    const char *names[2] = {"d", "sqr_sum"};
+    uint8_t *got[2];
+    for (int time = 0; time < 2; time++) {
+        for (int r = 0; r < 2; r++) {
+            must(cudaMemset(results[r]->device, FILL, results[r]->size), "fill");
+        }
+        must(cudaDeviceSynchronize(), "fill");
+        CHECK_INT(row->run(args), 0);
+        must(cudaStreamSynchronize((cudaStream_t)args->exec.stream), row->name);
+        for (int r = 0; r < 2; r++) {
+            uint8_t *now = download(results[r]);
+            if (time == 0) {
+                got[r] = now;
+            } else {
+                CHECK(memcmp(now, got[r], results[r]->size + 2 * GUARD) == 0); /* the same bits again */
+                free(now);
+            }
+        }
+    }
+    for (int r = 0; r < 2; r++) {
+        const uint32_t *words = (const uint32_t *)(const void *)(got[r] + GUARD);
+        const uint32_t *expected = (const uint32_t *)(const void *)results[r]->host;
+        CHECK(memcmp(got[r], results[r]->host - GUARD, GUARD) == 0);
+        CHECK(memcmp(got[r] + GUARD + results[r]->size, results[r]->host + results[r]->size, GUARD) == 0);
+        double error = 0, norm = 0;
+        int64_t wrong = 0;
+        for (size_t i = 0; i < results[r]->size / 4; i++) {
+            const float x = dg_f32_of_bits(words[i]), y = dg_f32_of_bits(expected[i]);
+            if (expected[i] == 0xa5a5a5a5u || words[i] == 0xa5a5a5a5u) { /* a gap between rows */
+                wrong += words[i] != expected[i];
+            } else if (!isfinite(y)) {
+                wrong += isnan(y) ? !isnan(x) : x != y;
+            } else {
+                error += ((double)x - y) * ((double)x - y);
+                norm += (double)y * y;
+            }
+        }
+        if (!CHECK(wrong == 0 && sqrt(error) <= 4e-6 * sqrt(norm) + 1e-30)) {
+            printf("    %s %s: m %lld, n %lld, k %lld, splits %lld, strides %lld %lld, %lld %lld: %lld wrong, relative error %.3g\n", row->name, names[r],
+                   (long long)args->m, (long long)args->n, (long long)args->k, (long long)args->num_splits, (long long)args->a_stride_m,
+                   (long long)args->a_stride_k, (long long)args->b_stride_n, (long long)args->b_stride_k, (long long)wrong, sqrt(error / (norm + 1e-300)));
+        }
+        free(got[r]);
+    }
+}
+
 static void test_hc(cudaStream_t stream, bool is_large)
 {
     struct dg_hc_args args = {.m = 1 + random_below(is_large ? 9000 : 150), .n = random_below(one_in(3) ? 70 : 25),
@@ -224,6 +273,9 @@ static void test_hc(cudaStream_t stream, bool is_large)
     if (!is_large && args.k > 0 && args.n > 0 && one_in(4)) { /* one infinite or NaN b: its column, and nothing else */
         ((float *)(void *)b.host)[random_below((int64_t)(b.size / 4))] = one_in(2) ? INFINITY : NAN;
     }
+    if (!is_large && args.k > 0 && one_in(4)) { /* the same of a row */
+        ((uint16_t *)(void *)a.host)[random_below((int64_t)(a.size / 2))] = dg_bf16_from_f32(one_in(3) ? NAN : one_in(2) ? INFINITY : -INFINITY);
+    }
     upload(&a);
     upload(&b);
     args.d_stride_m = args.n + 3;
@@ -245,41 +297,10 @@ static void test_hc(cudaStream_t stream, bool is_large)
     args.d = (float *)(void *)d.device;
     args.sqr_sum = (float *)(void *)squares.device;
     args.exec = (struct dg_exec){.stream = stream, .num_sms = one_in(4) ? 20 : 0};
-    CHECK_INT(dg_hc_sm80(&args), 0);
-    must(cudaStreamSynchronize(stream), "prenorm");
-    uint8_t *got[2] = {download(&d), download(&squares)};
-    CHECK_INT(dg_hc_sm80(&args), 0); /* the same bits again */
-    must(cudaStreamSynchronize(stream), "prenorm");
-
-    const struct memory *results[2] = {&d, &squares};
-    const char *names[2] = {"d", "sqr_sum"};
-    for (int r = 0; r < 2; r++) {
-        uint8_t *again = download(results[r]);
-        CHECK(memcmp(again, got[r], results[r]->size + 2 * GUARD) == 0);
-        free(again);
-        const uint32_t *words = (const uint32_t *)(const void *)(got[r] + GUARD);
-        const uint32_t *expected = (const uint32_t *)(const void *)results[r]->host;
-        CHECK(memcmp(got[r], results[r]->host - GUARD, GUARD) == 0);
-        CHECK(memcmp(got[r] + GUARD + results[r]->size, results[r]->host + results[r]->size, GUARD) == 0);
-        double error = 0, norm = 0;
-        int64_t wrong = 0;
-        for (size_t i = 0; i < results[r]->size / 4; i++) {
-            const float x = dg_f32_of_bits(words[i]), y = dg_f32_of_bits(expected[i]);
-            if (expected[i] == 0xa5a5a5a5u || words[i] == 0xa5a5a5a5u) { /* a gap between rows */
-                wrong += words[i] != expected[i];
-            } else if (!isfinite(y)) {
-                wrong += isnan(y) ? !isnan(x) : x != y;
-            } else {
-                error += ((double)x - y) * ((double)x - y);
-                norm += (double)y * y;
-            }
+    for (size_t row = 0; row < dg_hc_backends_count; row++) {
+        if (dg_hc_backends[row].device_type == on_cuda && dg_hc_backends[row].can_run(&args)) {
+            check_hc_row(&dg_hc_backends[row], &args, &d, &squares);
         }
-        if (!CHECK(wrong == 0 && sqrt(error) <= 4e-6 * sqrt(norm) + 1e-30)) {
-            printf("    %s: m %lld, n %lld, k %lld, splits %lld, strides %lld %lld, %lld %lld: %lld wrong, relative error %.3g\n", names[r],
-                   (long long)args.m, (long long)args.n, (long long)args.k, (long long)args.num_splits, (long long)args.a_stride_m,
-                   (long long)args.a_stride_k, (long long)args.b_stride_n, (long long)args.b_stride_k, (long long)wrong, sqrt(error / (norm + 1e-300)));
-        }
-        free(got[r]);
     }
     free_memory(&a);
     free_memory(&b);
@@ -299,10 +320,16 @@ static void test_graph_capture(cudaStream_t stream)
     size_t nodes = 0;
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "begin capture");
     CHECK_INT(dg_cast_sm80(&cast), 0);
-    CHECK_INT(dg_hc_sm80(&hc), 0);
+    size_t launches = 1;
+    for (size_t row = 0; row < dg_hc_backends_count; row++) {
+        if (dg_hc_backends[row].device_type == on_cuda && dg_hc_backends[row].can_run(&hc)) {
+            CHECK_INT(dg_hc_backends[row].run(&hc), 0);
+            launches++;
+        }
+    }
     CHECK_INT(cudaStreamEndCapture(stream, &graph), cudaSuccess);
     must(cudaGraphGetNodes(graph, NULL, &nodes), "nodes");
-    CHECK(nodes == 2); /* a launch each, nothing else */
+    CHECK(nodes == launches); /* one each, nothing else */
     cudaGraphDestroy(graph);
     struct memory *all[] = {&x, &codes, &sf, &b, &d, &squares};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
@@ -328,5 +355,5 @@ int main(int argc, char **argv)
         test_hc(stream, i % 30 == 0);
     }
     must(cudaDeviceSynchronize(), "end");
-    return check_report("cuda.cast_hc_sm80");
+    return check_report("cuda.cast_hc");
 }
