@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 ROOT = os.path.dirname(os.path.abspath(__file__))  # codegen/
-HOST_NAMES = ("c", "cpp", "torch", "torch_library", "python", "docs")
+HOST_NAMES = ("c", "cpp", "torch", "torch_library", "python", "dlpack", "docs")
 STAMP = ".stamp"
 TEMPORARY = ".tmp"  # ends the names of files that a run is writing
 

@@ -4,6 +4,7 @@
 #   DG_PYTHON_EXECUTABLE   the interpreter of generator, tests and demo: that of DG_VENV, else the one that was found
 #   DG_PYTHON_MODULES      those of the modules asked for that it can import
 #   DG_TORCH_VERSION       of torch, "" without one of 2.10 or newer (2.4 with DG_TORCH_LIBRARY); DG_TORCH_INCLUDE is the folder of its headers
+#   DG_HAS_DLPACK          the module deep_gemm.dlpack can be built: Python's headers are there
 #   DG_PYTHON_PACKAGES     the folder in which bindings/python puts the package together
 set(DG_PYTHON_PACKAGES ${PROJECT_BINARY_DIR}/python)
 
@@ -69,5 +70,17 @@ macro(dg_ask_python)
   list(TRANSFORM DG_PYTHON_MODULES REPLACE "==.*" "")
   if(NOT DG_TORCH_VERSION)
     list(REMOVE_ITEM DG_PYTHON_MODULES torch)
+  endif()
+endmacro()
+
+macro(dg_find_dlpack)
+  set(DG_HAS_DLPACK OFF)
+  if(NOT DG_HAS_PYTHON)
+    dg_note("DLPack host" OFF "needs DG_PYTHON")
+  elseif(NOT Python_Development.Module_FOUND)
+    dg_note("DLPack host" OFF "the headers of ${Python_EXECUTABLE} are missing; on Debian and Ubuntu: apt-get install python3-dev")
+  else()
+    set(DG_HAS_DLPACK ON)
+    dg_note("DLPack host" ON "deep_gemm.dlpack: NumPy, JAX, CuPy, torch")
   endif()
 endmacro()

@@ -18,7 +18,19 @@ from .python_fakes import Fake, fake
 
 TAKEN = frozenset({"self", "error"})  # `self` cannot be passed by keyword through torch.ops; `error` is used by the functions
 
+
+
+@record
+class Words:
+    """How annotations and defaults are spelled."""
+
+    types: Mapping[str, str]
+    written: str  # a tensor that is written
+    dtype: str  # a dtype as a default, where {} is torch's word
+
+
 SCALARS = {"Tensor": "Tensor", "int": "int", "float": "float", "bool": "bool", "str": "str", "ScalarType": "torch.dtype"}
+TORCH = Words(types=SCALARS, written="Tensor", dtype="torch.{}")
 
 
 def refuse(item: Argument | Return) -> str | None:
@@ -35,23 +47,25 @@ def refuse(item: Argument | Return) -> str | None:
 # ---- types ---------------------------------------------------------------------------------------------------
 
 
-def annotation(t: Type, contract: TensorContract | ValueContract | None) -> str | None:
+def annotation(t: Type, contract: TensorContract | ValueContract | None, words: Words = TORCH) -> str | None:
     """The annotation of an argument, exact as far as its contract says."""
     if isinstance(t, Optional):
-        inner = annotation(t.elem, contract)
+        inner = annotation(t.elem, contract, words)
         return f"{inner} | None" if inner is not None else None
     value = contract if isinstance(contract, ValueContract) else None
     if isinstance(t, List):
-        item = SCALARS.get(t.elem.name) if isinstance(t.elem, Base) else None
+        item = words.types.get(t.elem.name) if isinstance(t.elem, Base) else None
         if item is None:
             return None
         lengths = (t.size,) if t.size is not None else value.lengths if value is not None else ()
         return " | ".join(f"tuple[{', '.join([item] * length)}]" for length in lengths) or f"Sequence[{item}]"
-    if not isinstance(t, Base) or t.name not in SCALARS:
+    if not isinstance(t, Base) or t.name not in words.types:
         return None
+    if isinstance(contract, TensorContract) and contract.access != "in":
+        return words.written
     if value is not None and value.one_of and not any(isinstance(v, DType) for v in value.one_of):
         return f"Literal[{', '.join(literal(v) for v in value.one_of)}]"
-    return SCALARS[t.name]
+    return words.types[t.name]
 
 
 def returned(op: Operator) -> str:
@@ -78,13 +92,13 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-def default_of(arg: Argument) -> str:
+def default_of(arg: Argument, words: Words = TORCH) -> str:
     assert arg.default is not None
     value, t = arg.default.value, arg.type.elem if isinstance(arg.type, Optional) else arg.type
     if value is None:
         return "None"
     if t == Base("ScalarType"):
-        return f"torch.{arg.default.text}"
+        return words.dtype.format(arg.default.text)
     if isinstance(t, List) and t.size is not None and not isinstance(value, tuple):
         return literal((value,) * t.size)
     return literal(value)
@@ -118,7 +132,7 @@ class Parameter:
         return len(self.members) > 1
 
 
-def parameters(op: Operator) -> list[Parameter]:
+def parameters(op: Operator, words: Words = TORCH) -> list[Parameter]:
     arguments = {a.name: a for a in op.schema.args}
     contracts = {c.name: c for c in op.contracts}
     pair_of = {member: pair for pair in op.pairs for member in pair.args}
@@ -129,13 +143,13 @@ def parameters(op: Operator) -> list[Parameter]:
         members = pair.args if pair is not None else (arg.name,)
         if arg.name != members[0]:
             continue
-        types = [annotation(arguments[m].type, contracts[m]) or "" for m in members]
+        types = [annotation(arguments[m].type, contracts[m], words) or "" for m in members]
         name = pair.name if pair is not None else arg.name
         result.append(
             Parameter(
                 name=name,
                 annotation=pair_annotation(types) if pair is not None else repeated(types[0], arg.name in op.scalars),
-                default=default_of(arg) if arg.default is not None else "",
+                default=default_of(arg, words) if arg.default is not None else "",
                 kw_only=arg.kw_only,
                 members=members,
                 locals=tuple(f"{m}_" if m == name else m for m in members) if pair is not None else members,
