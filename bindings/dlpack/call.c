@@ -336,8 +336,15 @@ static void fail_missing(struct glue_call *call, PyObject *const *given)
     raise_text(call, PyExc_TypeError, text);
 }
 
-/* A parameter with an old name may be given by either: None there is as good as nothing. */
-static void bind_keyword(struct glue_call *call, PyObject **given, Py_ssize_t nargs, PyObject *keyword, PyObject *value)
+static void fail_renamed(struct glue_call *call, const struct glue_parameter *parameter)
+{
+    raise_text(call, PyExc_TypeError, PyUnicode_FromFormat("%s() got '%s' and '%s', which are the same argument", call->op->name,
+                                                           parameter->name, parameter->old_name));
+}
+
+/* A parameter with an old name may be given by either: None there is as good as nothing. Returns one that is given by both, or NULL. */
+static const struct glue_parameter *bind_keyword(struct glue_call *call, PyObject **given, Py_ssize_t nargs, PyObject *keyword,
+                                                 PyObject *value)
 {
     for (int i = 0; i < call->op->num_parameters; i++) {
         const struct glue_parameter *parameter = &call->op->parameters[i];
@@ -349,15 +356,14 @@ static void bind_keyword(struct glue_call *call, PyObject **given, Py_ssize_t na
         } else if (parameter->old_name == NULL) {
             given[i] = value;
         } else if (value != Py_None && given[i] != NULL) {
-            raise_text(call, PyExc_TypeError,
-                       PyUnicode_FromFormat("%s() got '%s' and '%s', which are the same argument", call->op->name, parameter->name,
-                                            parameter->old_name));
+            return parameter;
         } else if (value != Py_None) {
             given[i] = value;
         }
-        return;
+        return NULL;
     }
     fail_unexpected(call, keyword);
+    return NULL;
 }
 
 static void unpack_pair(struct glue_call *call, const struct glue_parameter *parameter, PyObject *pair)
@@ -385,15 +391,22 @@ static void unpack_pair(struct glue_call *call, const struct glue_parameter *par
 void glue_bind(struct glue_call *call, PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     const struct glue_operator *op = call->op;
-    PyObject *given[GLUE_MAX_ARGUMENTS] = {NULL}; /* by parameter */
+    PyObject *given[GLUE_MAX_ARGUMENTS]; /* by parameter */
     call->state = PyModule_GetState(module);
-    for (int i = 0; i < op->num_positional && i < nargs; i++)
-        given[i] = op->parameters[i].old_name != NULL && args[i] == Py_None ? NULL : args[i];
+    for (int i = 0; i < op->num_parameters; i++) {
+        const bool is_given = i < nargs && i < op->num_positional;
+        given[i] = !is_given || (op->parameters[i].old_name != NULL && args[i] == Py_None) ? NULL : args[i];
+    }
     const Py_ssize_t num_keywords = kwnames != NULL ? PyTuple_Size(kwnames) : 0;
-    for (Py_ssize_t n = 0; n < num_keywords && !call->is_failed; n++)
-        bind_keyword(call, given, nargs, PyTuple_GetItem(kwnames, n), args[nargs + n]);
+    const struct glue_parameter *twice = NULL;
+    for (Py_ssize_t n = 0; n < num_keywords && !call->is_failed; n++) {
+        const struct glue_parameter *found = bind_keyword(call, given, nargs, PyTuple_GetItem(kwnames, n), args[nargs + n]);
+        twice = found != NULL ? found : twice;
+    }
     if (!call->is_failed && nargs > op->num_positional)
         fail_too_many(call, nargs, kwnames);
+    if (!call->is_failed && twice != NULL)
+        fail_renamed(call, twice);
     for (int i = 0; i < op->num_parameters && !call->is_failed; i++)
         if (given[i] == NULL && op->parameters[i].need == GLUE_REQUIRED)
             fail_missing(call, given);

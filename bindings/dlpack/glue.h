@@ -85,15 +85,15 @@ struct glue_state;
 /* A tensor argument, and what has to be released behind the call. */
 struct glue_tensor {
     dg_tensor view;
-    int64_t shape[DG_MAX_NDIM];   /* of view, when its owner counts in another way */
-    int64_t strides[DG_MAX_NDIM];
     int argument;
     bool is_written;
-    bool is_pending;                               /* view is filled by glue_ready() */
-    const struct dlpack_exchange_api *api;         /* of its type, or NULL */
-    PyObject *capsule;                             /* owned */
-    struct dlpack_managed *managed;                /* owned */
+    bool is_pending;                                    /* view is filled by glue_ready() */
+    const struct dlpack_exchange_api *api;              /* of its type, or NULL */
+    PyObject *capsule;                                  /* owned */
+    struct dlpack_managed *managed;                     /* owned */
     struct dlpack_managed_versioned *managed_versioned; /* owned */
+    int64_t shape[DG_MAX_NDIM];                         /* of view, when its owner counts in another way */
+    int64_t strides[DG_MAX_NDIM];
 };
 
 /* Begins as {.op = ..., .values = ...} with arrays of the caller: a value per argument, a tensor per argument and result that is one, a

@@ -123,8 +123,7 @@ dg_tensor *glue_allocate(struct glue_call *call, int result, dg_tensor_spec *spe
         glue_fail_status(call);
     if (call->is_failed)
         return NULL;
-    struct glue_tensor *tensor = &call->tensors[call->num_tensors++];
-    memset(tensor, 0, sizeof(*tensor));
+    struct glue_tensor *tensor = glue_new_tensor(call);
     const struct dlpack_exchange_api *api = glue_allocator(call);
     if (api != NULL) {
         void *data = NULL;

@@ -101,6 +101,9 @@ PyObject *glue_import(const char *module, const char *attribute);
 /* Fills the pending tensors and says where the call runs. */
 void glue_finish_tensors(struct glue_call *call, dg_device *device, void **stream);
 
+/* The next of call->tensors, empty. */
+struct glue_tensor *glue_new_tensor(struct glue_call *call);
+
 /* Makes view the memory of a NumPy array. false: it is none, or cannot be read, and the call has failed. */
 bool glue_view_numpy(struct glue_call *call, struct glue_tensor *tensor, PyObject *array);
 

@@ -390,11 +390,17 @@ static void view_exported(struct glue_call *call, struct glue_tensor *tensor, vo
 
 /* ---- arguments ----------------------------------------------------------------------------------------------- */
 
+struct glue_tensor *glue_new_tensor(struct glue_call *call)
+{
+    struct glue_tensor *tensor = &call->tensors[call->num_tensors++];
+    memset(tensor, 0, offsetof(struct glue_tensor, shape));
+    return tensor;
+}
+
 static dg_tensor *view(struct glue_call *call, int argument, bool is_written, const char *expected)
 {
     PyObject *object = call->values[argument];
-    struct glue_tensor *tensor = &call->tensors[call->num_tensors++];
-    memset(tensor, 0, sizeof(*tensor));
+    struct glue_tensor *tensor = glue_new_tensor(call);
     tensor->argument = argument;
     tensor->is_written = is_written;
     const struct glue_type *type = type_of(call->state, object);

@@ -1,7 +1,8 @@
 """deep_gemm: deep-learning kernels with block scales, on the CPU and on GPUs, with the Python surface of DeepGEMM.
 
 Everything is looked up when it is first used, so importing the package imports no torch and touches no device. The operators are in
-``_C``; ``utils`` has casts and layouts, ``testing`` what tests and benchmarks need.
+``_C``, and in ``dlpack`` for NumPy arrays and for tensors of other libraries than torch, which it does not need; ``utils`` has casts and
+layouts, ``testing`` what tests and benchmarks need.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ._release import RELEASE
 __version__ = f"2.6.1+c{RELEASE}"
 """The DeepGEMM release whose surface this is, and our own release as its local part."""
 
-_SUBMODULES = ("_C", "legacy", "mega", "testing", "utils")
+_SUBMODULES = ("_C", "dlpack", "legacy", "mega", "testing", "utils")
 
 # Where a name is looked for, in this order: `mega` and `utils` have some names of operators too, with friendlier signatures.
 _SOURCES = ("mega", "utils", "_C")
@@ -26,6 +27,7 @@ _OLD_NAMES = {
 }
 
 if TYPE_CHECKING:
+    from . import dlpack as dlpack
     from . import legacy as legacy
     from . import mega as mega
     from . import testing as testing
