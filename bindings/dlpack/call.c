@@ -351,7 +351,7 @@ static const struct glue_parameter *bind_keyword(struct glue_call *call, PyObjec
         const bool is_name = PyUnicode_CompareWithASCIIString(keyword, parameter->name) == 0;
         if (!is_name && (parameter->old_name == NULL || PyUnicode_CompareWithASCIIString(keyword, parameter->old_name) != 0))
             continue;
-        if (is_name && i < nargs) {
+        if (is_name && i < nargs && i < call->op->num_positional) {
             fail_twice(call, parameter->name);
         } else if (parameter->old_name == NULL) {
             given[i] = value;

@@ -1,5 +1,8 @@
-/* A DLTensor * may be passed where a dg_tensor * is asked for: sizes, offsets and codes against a real dlpack.h. */
+/* A DLTensor * may be passed where a dg_tensor * is asked for, and the DLPack host reads what others make: sizes, offsets and codes against a
+ * real dlpack.h. */
 #include <deep_gemm/deep_gemm.h>
+
+#include "protocols.h"
 
 #include <dlpack.h>
 #include <stdio.h>
@@ -35,6 +38,33 @@ _Static_assert((int)DG_CODE_F8E4M3FN == (int)kDLFloat8_e4m3fn, "DG_CODE_F8E4M3FN
 _Static_assert((int)DG_CODE_F8E5M2 == (int)kDLFloat8_e5m2, "DG_CODE_F8E5M2");
 _Static_assert((int)DG_CODE_F8E8M0FNU == (int)kDLFloat8_e8m0fnu, "DG_CODE_F8E8M0FNU");
 _Static_assert((int)DG_CODE_F4E2M1FN == (int)kDLFloat4_e2m1fn, "DG_CODE_F4E2M1FN");
+
+/* What the DLPack host declares for itself. */
+SAME_SIZE(struct dlpack_managed, DLManagedTensor);
+_Static_assert(offsetof(struct dlpack_managed, tensor) == offsetof(DLManagedTensor, dl_tensor), "dlpack_managed.tensor");
+SAME_OFFSET(struct dlpack_managed, DLManagedTensor, deleter);
+SAME_SIZE(struct dlpack_managed_versioned, DLManagedTensorVersioned);
+SAME_OFFSET(struct dlpack_managed_versioned, DLManagedTensorVersioned, version);
+SAME_OFFSET(struct dlpack_managed_versioned, DLManagedTensorVersioned, deleter);
+SAME_OFFSET(struct dlpack_managed_versioned, DLManagedTensorVersioned, flags);
+_Static_assert(offsetof(struct dlpack_managed_versioned, tensor) == offsetof(DLManagedTensorVersioned, dl_tensor), "versioned tensor");
+SAME_OFFSET(struct dlpack_version, DLPackVersion, minor);
+_Static_assert(DLPACK_MAJOR == DLPACK_MAJOR_VERSION, "DLPACK_MAJOR");
+_Static_assert(DLPACK_READ_ONLY == DLPACK_FLAG_BITMASK_READ_ONLY, "DLPACK_READ_ONLY");
+_Static_assert(DLPACK_IS_COPIED == DLPACK_FLAG_BITMASK_IS_COPIED, "DLPACK_IS_COPIED");
+_Static_assert(DLPACK_IS_PADDED == DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, "DLPACK_IS_PADDED");
+#if DLPACK_MINOR_VERSION >= 3 /* the first one with the exchange API */
+SAME_SIZE(struct dlpack_exchange_api, DLPackExchangeAPI);
+_Static_assert(offsetof(struct dlpack_exchange_api, previous) == offsetof(DLPackExchangeAPI, header.prev_api), "previous");
+_Static_assert(offsetof(struct dlpack_exchange_api, allocate) == offsetof(DLPackExchangeAPI, managed_tensor_allocator), "allocate");
+_Static_assert(offsetof(struct dlpack_exchange_api, managed_from_object) ==
+                   offsetof(DLPackExchangeAPI, managed_tensor_from_py_object_no_sync), "managed_from_object");
+_Static_assert(offsetof(struct dlpack_exchange_api, object_from_managed) ==
+                   offsetof(DLPackExchangeAPI, managed_tensor_to_py_object_no_sync), "object_from_managed");
+_Static_assert(offsetof(struct dlpack_exchange_api, tensor_from_object) ==
+                   offsetof(DLPackExchangeAPI, dltensor_from_py_object_no_sync), "tensor_from_object");
+_Static_assert(offsetof(struct dlpack_exchange_api, current_stream) == offsetof(DLPackExchangeAPI, current_work_stream), "current_stream");
+#endif
 
 /* And once for real: a DLTensor through the library. */
 int main(void)
