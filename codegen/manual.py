@@ -46,7 +46,7 @@ DESCRIPTIONS = {
     "page of a diagnostic or lint rule.",
     "new": "Adds an operator, and asks nothing: an entry at the end of the schema file, a kernel, and a test with a reference that fails until\n"
     "the kernel is right. Skeletons in a folder new/ beside the schema file take the place of the generator's own.",
-    "runtime": "Writes the sources that the generated files of the given hosts call (tensors, contexts, checks, the glue of torch), under the names\n"
+    "runtime": "Writes the sources that the generated files of the given hosts call (tensors, contexts, checks, the glue of a host), under the names\n"
     "of the library, and prints their paths. A build compiles them into the library; the CMake function opschema_generate() does so.",
     "init": "Starts a library in a new folder: a schema with one operator, its kernel and test, the runtime that generated checks call, a build\n"
     "file. It builds and passes its test at once.",

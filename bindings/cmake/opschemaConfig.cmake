@@ -9,8 +9,9 @@
 #   <target>  a library of yours; it gets the generated checks and table, the runtime that they call, and the include folders:
 #             <namespace>/<namespace>.h and <namespace>.hpp for its users, c/calls.h for its kernels
 #   OUTPUT    where the generated files go (generated/ in the current source folder); `opschema check` holds for it
-#   HOSTS     of c cpp torch python docs (c cpp docs). `torch` makes the libraries <target>_torch and <target>_extension, which need a C++
-#             compiler and the headers of Python; with `python`, the package is put together in python/<namespace> of the build folder.
+#   HOSTS     of c cpp torch python dlpack docs (c cpp docs). `torch` makes the libraries <target>_torch and <target>_extension, which need a
+#             C++ compiler and the headers of Python, and `dlpack` the module <target>_dlpack, which needs the headers; with `python`, the
+#             package is put together in python/<namespace> of the build folder, where all these libraries are.
 #             Files of other hosts (torch_library) are generated, and their runtime written; building them is the project's
 #   CUDA      compile the runtime's CUDA part too, so that contexts, devices and streams work; the project needs the language CUDA
 #   PYTHON    a Python >= 3.10 with Jinja2; found otherwise
@@ -39,7 +40,7 @@ function(opschema_generate target)
     set(Python_EXECUTABLE ${arg_PYTHON})
   endif()
   set(components Interpreter)
-  if("torch" IN_LIST arg_HOSTS)
+  if("torch" IN_LIST arg_HOSTS OR "dlpack" IN_LIST arg_HOSTS)
     list(APPEND components Development.Module)
   endif()
   find_package(Python 3.10 REQUIRED COMPONENTS ${components})
@@ -106,6 +107,22 @@ function(opschema_generate target)
     set_target_properties(${target}_extension PROPERTIES PREFIX "" OUTPUT_NAME _C_extension SUFFIX .abi3.so)
     set_target_properties(${target} ${target}_torch ${target}_extension PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${package} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  endif()
+  if("dlpack" IN_LIST arg_HOSTS)
+    set(sources ${runtime})
+    list(FILTER sources INCLUDE REGEX "^bindings/dlpack/.*\\.c$")
+    list(TRANSFORM sources PREPEND ${work}/runtime/)
+    add_library(${target}_dlpack MODULE ${out}/dlpack/module.c ${sources})
+    add_dependencies(${target}_dlpack ${target}_opschema)
+    target_compile_features(${target}_dlpack PRIVATE c_std_11)
+    target_include_directories(${target}_dlpack PRIVATE ${work}/runtime/bindings/dlpack)
+    target_include_directories(${target}_dlpack SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
+    target_link_libraries(${target}_dlpack PRIVATE ${target})
+    set_target_properties(${target}_dlpack PROPERTIES PREFIX "" OUTPUT_NAME dlpack SUFFIX .abi3.so C_VISIBILITY_PRESET hidden)
+    set_target_properties(${target} ${target}_dlpack PROPERTIES
+      LIBRARY_OUTPUT_DIRECTORY ${package} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+    add_custom_command(TARGET ${target}_dlpack POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -E copy_if_different ${out}/dlpack/dlpack.pyi ${package}/dlpack.pyi VERBATIM)
   endif()
   if("python" IN_LIST arg_HOSTS)
     set(modules ${runtime})
