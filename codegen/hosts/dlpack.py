@@ -15,7 +15,7 @@ from ..record import record, replace
 from . import Host, Render, c, python
 from .c_expr import Spelling, c_string, known
 from .c_layout import wrap
-from .python import Parameter, Words, definition, doc_lines, parameters, runtime_signature, signature, old_signature
+from .python import Parameter, Words, definition, doc_lines, old_signature, parameters, runtime_signature, signature
 
 OWN = "py_"  # begins the names of what a generated function has beside its arguments
 

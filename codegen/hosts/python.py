@@ -19,6 +19,8 @@ from .python_fakes import Fake, fake
 TAKEN = frozenset({"self", "error"})  # `self` cannot be passed by keyword through torch.ops; `error` is used by the functions
 
 
+# ---- what Python can carry -----------------------------------------------------------------------------------
+
 
 @record
 class Words:

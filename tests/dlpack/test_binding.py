@@ -49,7 +49,8 @@ def d() -> Any:
 
 
 def run(code: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(Path(dlpack.__file__).parent.parent)}
+    folders = [str(Path(dlpack.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert process.returncode == 0, process.stderr
     return process.stdout
@@ -524,6 +525,85 @@ def test_a_capsule_that_is_refused(members: dict[str, Any], kind: type[Exception
         dlpack.get_mn_major_tma_aligned_tensor(made)
     assert str(caught.value).startswith(f"get_mn_major_tma_aligned_tensor: {text}")
     assert made.deleted == 1
+
+
+# ---- where a call runs ---------------------------------------------------------------------------------------
+
+# These need no GPU: the call is refused for its rank, behind the questions that it asks.
+
+
+class Foreign(HandMade):
+    """f32 [2], said to be on a GPU; calls has the keywords that it was asked with."""
+
+    def __init__(self) -> None:
+        super().__init__(device_type=2, ndim=1)
+        self.calls: list[dict[str, Any]] = []
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        self.calls.append(keywords)
+        return super().__dlpack__()
+
+    def __dlpack_device__(self) -> Any:
+        return 2, 0
+
+
+class Api(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+        ("managed_from_object", ctypes.c_void_p), ("object_from_managed", ctypes.c_void_p), ("tensor_from_object", ctypes.c_void_p),
+        ("current_stream", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+STREAM = 0x1234
+API_NAME = b"dlpack_exchange_api"  # a capsule only borrows its name
+MANAGED_FROM_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
+CURRENT_STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+@MANAGED_FROM_OBJECT
+def managed_from_object(thing: Any, out: Any) -> int:
+    out[0] = ctypes.addressof(thing.managed)
+    return 0
+
+
+@CURRENT_STREAM
+def current_stream(device_type: int, device_id: int, out: Any) -> int:
+    assert (device_type, device_id) == (2, 0)
+    out[0] = STREAM
+    return 0
+
+
+API = Api(1, 3, None, None, ctypes.cast(managed_from_object, ctypes.c_void_p), None, None, ctypes.cast(current_stream, ctypes.c_void_p))
+NEWER = Api(2, 0, ctypes.addressof(API), None, None, None, None, None)  # another layout, with the one that is known behind it
+
+
+class Native(HandMade):
+    """Of a library with a C exchange API, whose current stream is STREAM."""
+
+    __dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(API), API_NAME, None)
+
+    def __init__(self) -> None:
+        super().__init__(device_type=2, ndim=1)
+
+
+class NativeOfTwoVersions(Native):
+    __dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(NEWER), API_NAME, None)
+
+
+@pytest.mark.parametrize("native", [None, Native, NativeOfTwoVersions])
+def test_exporters_are_asked_for_the_stream_of_the_call(native: type[HandMade] | None) -> None:
+    a, b = Foreign(), Foreign() if native is None else native()
+    with pytest.raises((ValueError, TypeError), match="^bf16_gemm_nt: a has "):
+        dlpack.bf16_gemm_nt(a, b, Foreign())
+    assert a.calls == [{"stream": 1 if native is None else STREAM, "max_version": (1, 1)}]
+    assert a.deleted == b.deleted == 1
+
+
+def test_the_cpu_has_no_stream() -> None:
+    on_cpu = Exporter(np.ones((3, 2), np.float32))
+    dlpack.get_mn_major_tma_aligned_tensor(on_cpu)
+    assert on_cpu.calls == [{"max_version": (1, 1)}]
 
 
 # ---- what is left behind -------------------------------------------------------------------------------------

@@ -104,4 +104,5 @@ def without_strides(bits: Any) -> Any:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(dlpack.__file__).parent.parent)}
+    folders = [str(Path(dlpack.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
