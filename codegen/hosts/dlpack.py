@@ -98,7 +98,7 @@ class Function:
     arguments: tuple[str, ...]  # rows of the tables
     parameters: tuple[str, ...]
     num_positional: int
-    doc: tuple[str, ...]  # C strings, a line each
+    doc: str  # C strings, a line each
     num_tensors: int  # arguments and results
     has_tensors: bool
     has_options: bool
@@ -108,7 +108,7 @@ class Function:
     call: str
     aliases: tuple[str, ...]
     stubs: tuple[str, ...]  # definitions; several are overloads
-    stub_doc: tuple[str, ...]
+    stub_doc: str
 
     @property
     def tensors(self) -> tuple[Result, ...]:
@@ -124,6 +124,7 @@ def function(p: str, op: Operator) -> Function:
     options = ["&options"] if len(required) < len(args) else []
     specs = [f"&{OWN}specs[{i}]" for i, _ in enumerate(r for r in results if r.form == "tensor")]
     passed = ["call.ctx", *(a.name for a in required)]
+    lines = doc_lines(op, params)
     positional = [x for x in params if not x.kw_only]
     keyword_only = [x for x in params if x.kw_only]
     return Function(
@@ -132,7 +133,7 @@ def function(p: str, op: Operator) -> Function:
         arguments=tuple(f"{{{c_string(name)}, {c_string(written)}}}" for name, written in written_names(op, params)),
         parameters=tuple(parameter_row(x, places) for x in [*positional, *keyword_only]),
         num_positional=len(positional),
-        doc=tuple(c_string(f"{line}\n") for line in [text_signature(op, params), "--", "", *unescaped(doc_lines(op, params))]),
+        doc="\n    ".join(c_string(f"{line}\n") for line in [text_signature(op, params), "--", "", *unescaped(lines)]),
         num_tensors=sum(a.is_tensor for a in args) + len(specs),
         has_tensors=bool(specs) or any(a.is_tensor for a in args),
         has_options=bool(options),
@@ -142,7 +143,7 @@ def function(p: str, op: Operator) -> Function:
         call=f"{p}_{op.symbol}({', '.join([*passed, *(r.passed for r in results), *options])})",
         aliases=op.aliases,
         stubs=stubs(op, params),
-        stub_doc=doc_lines(op, params),
+        stub_doc="\n    ".join(lines).replace("\n    \n", "\n\n"),
     )
 
 
