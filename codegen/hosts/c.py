@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from ..model import Argument, Base, Library, List, NameRef, Operator, Optional, Return, TensorContract, Type, ValueContract
 from ..printing import format_expr, format_type
@@ -438,9 +439,14 @@ class Entry:
 
 
 def entry(op: Operator) -> Entry:
-    lines = textwrap.wrap(op.schema.text, WIDTH - 16, break_long_words=False, break_on_hyphens=False)
-    schema = [c_string(line + " ") for line in lines[:-1]] + [c_string(line) for line in lines[-1:]]
-    return Entry(op.symbol, tuple(schema), (*(c_string(b) for b in op.backends), "NULL"))
+    return Entry(op.symbol, schema_strings(op.schema.text), (*(c_string(b) for b in op.backends), "NULL"))
+
+
+@lru_cache(maxsize=4096)
+def schema_strings(schema: str) -> tuple[str, ...]:
+    """The schema as C strings that are one, each on a line. More than one host needs them."""
+    lines = textwrap.wrap(schema, WIDTH - 16, break_long_words=False, break_on_hyphens=False)
+    return (*(c_string(line + " ") for line in lines[:-1]), *(c_string(line) for line in lines[-1:]))
 
 
 # ---- files ---------------------------------------------------------------------------------------------------

@@ -44,14 +44,8 @@ def wrap_line(line: str, is_macro: bool) -> tuple[str, ...]:
     indent = len(line) - len(line.lstrip()) + 4  # of what goes on outside of brackets
     brackets: tuple[Bracket, ...] = ()
     while len(line) > width:
-        places = break_places(line, brackets, width)
-        fitting = [place for place in places if place.end <= width]
-        if fitting:
-            best = min(place.rank for place in fitting)
-            place = [place for place in fitting if place.rank == best][-1]
-        elif places:
-            place = places[0]
-        else:
+        place = best_place(line, brackets, width)
+        if place is None:
             break
         lines.append(line[: place.end] + (" \\" if is_macro else ""))
         brackets = place.open
@@ -62,9 +56,10 @@ def wrap_line(line: str, is_macro: bool) -> tuple[str, ...]:
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[(\[{]|[)\]}]|,(?=.)|(?<= )(?:&&|\|\||\|)(?= )|[?:](?= )')
 
 
-def break_places(line: str, brackets: tuple[Bracket, ...], width: int) -> list[Place]:
-    """After commas and operators in brackets, and before the parts of a conditional outside of them; as far as width, or the first one."""
-    places: list[Place] = []
+def best_place(line: str, brackets: tuple[Bracket, ...], width: int) -> Place | None:
+    """After a comma or an operator in brackets, or before a part of a conditional outside of them: the last one of the best that fit
+    into width, or else the first one."""
+    best: Place | None = None
     start = len(line) - len(line.lstrip())
     for token in TOKENS.finditer(line, start):
         at, end = token.span()
@@ -72,14 +67,20 @@ def break_places(line: str, brackets: tuple[Bracket, ...], width: int) -> list[P
             case "(" | "[" | "{":
                 is_call = line[at] == "{" or line[at - 1].isalnum() or line[at - 1] == "_"
                 brackets = (*brackets, Bracket(end, is_call))
+                continue
             case ")" | "]" | "}":
                 brackets = brackets[:-1]
+                continue
             case "," if brackets:
-                places.append(Place(2 * len(brackets), end, brackets))
+                rank = 2 * len(brackets)
             case "&" | "|" if brackets:
-                places.append(Place(2 * len(brackets) + brackets[-1].is_call, end, brackets))
+                rank = 2 * len(brackets) + brackets[-1].is_call
             case "?" | ":" if not brackets and at > start:
-                places.append(Place(0, at - 1, ()))
-        if at > width and places:
-            break
-    return places
+                rank, end = 0, at - 1
+            case _:
+                continue
+        if end > width:
+            return best or Place(rank, end, brackets)
+        if best is None or rank <= best.rank:
+            best = Place(rank, end, brackets)
+    return best

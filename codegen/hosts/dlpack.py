@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ..model import Argument, Base, Library, Operator, Return
+from ..model import TENSOR, Argument, Library, Operator, Return
 from ..record import record, replace
 from . import Host, Render, c, python
 from .c_expr import Spelling, c_string, known
 from .c_layout import wrap
-from .python import Parameter, Words, definition, doc_lines, old_signature, parameters, runtime_signature, signature
+from .python import Parameter, Words, definition, doc_lines, old_signature, parameters, signature, split
 
 OWN = "py_"  # begins the names of what a generated function has beside its arguments
 
@@ -129,11 +129,11 @@ def function(p: str, op: Operator) -> Function:
     keyword_only = [x for x in params if x.kw_only]
     return Function(
         name=op.symbol,
-        schema=c.entry(op).schema,
+        schema=c.schema_strings(op.schema.text),
         arguments=tuple(f"{{{c_string(name)}, {c_string(written)}}}" for name, written in written_names(op, params)),
         parameters=tuple(parameter_row(x, places) for x in [*positional, *keyword_only]),
         num_positional=len(positional),
-        doc="\n    ".join(c_string(f"{line}\n") for line in [text_signature(op, params), "--", "", *unescaped(lines)]),
+        doc="\n    ".join(c_string(f"{line}\n") for line in [text_signature(op.symbol, ["$module", *shown(params)]), "--", "", *unescaped(lines)]),
         num_tensors=sum(a.is_tensor for a in args) + len(specs),
         has_tensors=bool(specs) or any(a.is_tensor for a in args),
         has_options=bool(options),
@@ -171,14 +171,16 @@ def parameter_row(x: Parameter, places: Mapping[str, int]) -> str:
 # ---- for Python ----------------------------------------------------------------------------------------------
 
 
-def text_signature(op: Operator, params: list[Parameter]) -> str:
-    """What `inspect` reads: names and defaults without annotations."""
-    names = [re.sub(r"^(\w+): .*?( = (.*))?$", lambda m: m[1] + (f"={m[3]}" if m[3] else ""), text) for text in plain_signature(params)]
-    return f"{op.symbol}({', '.join(['$module', *names])})"
+def text_signature(name: str, params: list[str]) -> str:
+    """What `inspect` reads in front of a docstring."""
+    return f"{name}({', '.join(params)})"
 
 
-def plain_signature(params: list[Parameter]) -> list[str]:
-    return runtime_signature([replace(x, annotation="Any") for x in params])
+def shown(params: list[Parameter]) -> list[str]:
+    """Names and defaults without annotations. One that has an old name may be left out for it."""
+    texts = [(x, f"{x.name}=None" if x.legacy else f"{x.name}={x.default}" if x.default else x.name) for x in params]
+    old = [f"{x.legacy}=None" for x in params if x.legacy]
+    return split([text for x, text in texts if not x.kw_only], [text for x, text in texts if x.kw_only] + old)
 
 
 def unescaped(lines: tuple[str, ...]) -> list[str]:
@@ -190,7 +192,7 @@ def stubs(op: Operator, params: list[Parameter]) -> tuple[str, ...]:
     """The definitions of the stub: with old keywords apart, and where tensors are returned, with NumPy arrays apart, whose results are known
     to be arrays."""
     variants = [(params, returned(op, "Any"))]
-    if any(r.type == Base("Tensor") for r in op.schema.returns):
+    if any(r.type == TENSOR for r in op.schema.returns):
         variants.insert(0, (with_numpy(op, params), returned(op, NUMPY)))
     made = []
     for variant, returns in variants:
@@ -209,7 +211,7 @@ def with_numpy(op: Operator, params: list[Parameter]) -> list[Parameter]:
 
 
 def returned(op: Operator, tensor: str) -> str:
-    items = [tensor if r.type == Base("Tensor") else python.result_annotation(r.type) for r in op.schema.returns]
+    items = [tensor if r.type == TENSOR else python.result_annotation(r.type) for r in op.schema.returns]
     if not items:
         return "None"
     return items[0] if len(items) == 1 else f"tuple[{', '.join(items)}]"
@@ -238,7 +240,7 @@ def render(library: Library, render_template: Render) -> Mapping[str, str]:
 def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
     if op.returns_views:
         return
-    yield "DLPack", f"{library.namespace}.dlpack.{text_signature(op, parameters(op, WORDS)).replace('$module, ', '').replace('$module', '')}"
+    yield "DLPack", text_signature(f"{library.namespace}.dlpack.{op.symbol}", shown(parameters(op, WORDS)))
 
 
 HOST = Host(
