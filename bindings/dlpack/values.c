@@ -33,13 +33,13 @@ const struct glue_dtype_word *glue_find_dtype(const char *word)
     return NULL;
 }
 
-/* The dtype that a value names: a string, NumPy's dtype or scalar type, torch's dtype, whose word has the module in front. */
+/* The dtype that a value names: a string, NumPy's dtype or scalar type, torch's dtype, whose word has `torch.` in front. */
 static const struct glue_dtype_word *read_dtype(PyObject *value)
 {
     PyObject *text = PyType_Check(value) ? PyObject_GetAttrString(value, "__name__") : PyObject_Str(value);
     const char *word = text != NULL && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-    const char *dot = word != NULL ? strrchr(word, '.') : NULL;
-    const struct glue_dtype_word *found = word != NULL ? glue_find_dtype(dot != NULL ? dot + 1 : word) : NULL;
+    const bool is_of_torch = word != NULL && strncmp(word, "torch.", 6) == 0;
+    const struct glue_dtype_word *found = word != NULL ? glue_find_dtype(is_of_torch ? word + 6 : word) : NULL;
     Py_XDECREF(text);
     return found;
 }
@@ -202,10 +202,12 @@ static PyObject *members(PyObject *value)
     return is_sequence ? PySequence_Tuple(value) : NULL;
 }
 
-static bool read_items(const struct kind *kind, PyObject *tuple, char *items)
+/* Members that find no room are read, too, so that one of a wrong type is told before their number. */
+static bool read_items(const struct kind *kind, PyObject *tuple, size_t room, char *items)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); i++)
-        if (!kind->read(PyTuple_GetItem(tuple, i), items + (size_t)i * kind->size))
+    int64_t beyond;
+    for (size_t i = 0; i < (size_t)PyTuple_Size(tuple); i++)
+        if (!kind->read(PyTuple_GetItem(tuple, (Py_ssize_t)i), i < room ? (void *)(items + i * kind->size) : &beyond))
             return false;
     return true;
 }
@@ -222,7 +224,7 @@ static const void *read_list(struct glue_call *call, int argument, const struct 
     PyObject *memory = PyByteArray_FromStringAndSize(NULL, count * (Py_ssize_t)kind->size);
     glue_keep(call, memory);
     char *items = call->is_failed ? NULL : PyByteArray_AsString(memory);
-    if (items != NULL && !read_items(kind, tuple, items))
+    if (items != NULL && !read_items(kind, tuple, (size_t)count, items))
         glue_fail_type(call, argument, expected);
     Py_DECREF(tuple);
     *len = (size_t)count;
@@ -290,13 +292,10 @@ static void read_array(struct glue_call *call, int argument, const struct kind *
     }
     PyErr_Clear();
     PyObject *tuple = members(given);
-    if (tuple == NULL) {
+    if (tuple == NULL || !read_items(kind, tuple, len, items))
         glue_fail_type(call, argument, expected);
-    } else if (PyTuple_Size(tuple) != (Py_ssize_t)len) {
+    else if (PyTuple_Size(tuple) != (Py_ssize_t)len)
         glue_fail(call, PyExc_ValueError, argument, "needs %zu %s, got %zd", len, kind->plural, PyTuple_Size(tuple));
-    } else if (!read_items(kind, tuple, items)) {
-        glue_fail_type(call, argument, expected);
-    }
     Py_XDECREF(tuple);
 }
 

@@ -24,9 +24,11 @@ DTYPES: dict[torch.dtype, tuple[torch.dtype, Any]] = {
 
 
 def to_numpy(value: Any) -> Any:
-    """A tensor as an array over the same memory, in tuples and lists as well; anything else as it is."""
+    """A tensor as an array over the same memory, and a dtype of torch by its name, in tuples and lists as well; anything else as it is."""
     if isinstance(value, (tuple, list)):
         return type(value)(map(to_numpy, value))
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
     if not isinstance(value, Tensor):
         return value
     bits, dtype = DTYPES.get(value.dtype, (value.dtype, None))

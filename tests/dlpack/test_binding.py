@@ -213,9 +213,11 @@ def test_what_counts_as_a_dtype(dtype: Any) -> None:
 
 
 def test_what_does_not_count_as_a_dtype() -> None:
-    for value in ("x", None, 6, np.dtype(">f4"), float):
+    for value in ("x", "x.float32", "torch.", None, 6, 99, -1, 2**40, 1.5, True, ["float32"], np.dtype(">f4"), float):
         with pytest.raises(TypeError, match=r"^fp8_fp4_mqa_logits: logits_dtype is .*, expected a dtype such as \"float32\"$"):
             logits(value)
+    with pytest.raises(TypeError, match=r"^fp8_fp4_mqa_logits: logits_dtype is 99 \(int\), expected "):
+        logits(99)
     with pytest.raises(TypeError, match="^fp8_fp4_mqa_logits: logits_dtype is f16, expected f32 or bf16$"):
         logits("float16")
 

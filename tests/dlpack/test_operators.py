@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from codegen import model as m
 from arrays import bits_of, to_numpy
 from deep_gemm import _C, dlpack
-from samples import Sample, implemented_operators, samples
+from samples import Sample, implemented_operators, of_another_type, samples
 
 ALL = [sample for op in implemented_operators() if not op.returns_views for sample in samples(op)]
 
@@ -27,18 +27,9 @@ def python_call(module: Any, sample: Sample, arguments: dict[str, Any]) -> tuple
     return bits_of(result), [bits_of(arguments[name]) for name in sorted(sample.written) if arguments[name] is not None]
 
 
-DTYPES = {6: "float32", 15: "bfloat16"}  # by torch's number, as samples have them
-
-
-def arguments_of(sample: Sample) -> dict[str, Any]:
-    """Keywords of a call with tensors of its own."""
-    arguments = sample.fresh().python_arguments()
-    dtypes = {a.name: DTYPES[arguments[a.name]] for a in sample.op.schema.args if a.type == m.Base("ScalarType")}
-    return arguments | dtypes
-
-
 def numpy_arguments_of(sample: Sample) -> dict[str, Any]:
-    return {name: to_numpy(value) for name, value in arguments_of(sample).items()}
+    """Keywords of a call with arrays of its own."""
+    return {name: to_numpy(value) for name, value in sample.fresh().python_arguments().items()}
 
 
 each = pytest.mark.parametrize("sample", ALL, ids=lambda s: f"{s.name}[{s.label}]")
@@ -59,12 +50,21 @@ def test_numpy_arrays(sample: Sample) -> None:
 def test_torch_tensors(sample: Sample) -> None:
     """Through the exchange API; results are torch's."""
     expected = python_call(_C, sample, sample.fresh().python_arguments())
-    arguments = arguments_of(sample)
+    arguments = sample.fresh().python_arguments()
     assert python_call(dlpack, sample, arguments) == expected
     if sample.tensors:
         made = getattr(dlpack, sample.name)(**arguments)
         results = made if isinstance(made, tuple) else () if made is None else (made,)
         assert all(isinstance(result, torch.Tensor) for result in results)
+
+
+@pytest.mark.parametrize("sample", list({sample.name: sample for sample in reversed(ALL)}.values()), ids=lambda s: s.name)
+def test_value_of_another_type_is_refused_by_name(sample: Sample) -> None:
+    arguments = numpy_arguments_of(sample)
+    for name, value in of_another_type(sample):
+        with pytest.raises(TypeError) as raised:
+            getattr(dlpack, sample.name)(**{**arguments, name: value})
+        assert re.match(rf"{sample.name}: {name} is .*, expected ", str(raised.value)), (value, str(raised.value))
 
 
 WITHOUT_TORCH = """

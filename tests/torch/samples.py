@@ -356,6 +356,23 @@ def value_of(op: m.Operator, arg: m.Argument, contract: m.ValueContract) -> Any:
     return by_type[arg.type.name]
 
 
+# Values of another type than the argument's. torch takes more than its types say: a dtype for an int, a float for a bool.
+OF_ANOTHER_TYPE = {
+    "Tensor": (3, "x"), "int": ("x", 1.5, None), "float": ("x", [1.0]), "bool": ("x", [True]), "str": (3, None),
+    "ScalarType": (99, 6, -1, 2**40, 1.5, "x", None, float, True), "list": ("x", 1.5, ["x"]),
+}  # fmt: skip
+
+
+def of_another_type(sample: Sample) -> Iterator[tuple[str, Any]]:
+    """The arguments that are in no pair, each with values of another type than its own."""
+    paired = {name for pair in sample.op.pairs for name in (pair.name, *pair.args)}
+    for arg in sample.op.schema.args:
+        bare = arg.type.elem if isinstance(arg.type, m.Optional) else arg.type
+        for value in OF_ANOTHER_TYPE["list" if isinstance(bare, m.List) else str(bare.name)]:
+            if arg.name not in paired and not (value is None and arg.is_optional):
+                yield arg.name, value
+
+
 def tensor_of(scope: Scope, name: str) -> Tensor:
     """A tensor with contents that are valid whatever the operator does with them: chosen ones, or random ones."""
     dtype, index = scope.dtype(name), scope.chosen[name][1]

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.library import opcheck
 
 import deep_gemm
-from codegen import model as m
 from deep_gemm import _C
 
-from samples import Sample, implemented_operators, samples
+from samples import Sample, implemented_operators, of_another_type, samples
 
 ALL = [sample for op in implemented_operators() for sample in samples(op)]
 WITH_TENSORS = [sample for sample in ALL if sample.tensors]
@@ -81,26 +80,13 @@ def test_inputs_keep_every_bit(sample: Sample) -> None:
     assert changed <= call.written
 
 
-# Values of another type than the argument's. torch takes more than its types say: a dtype for an int, a float for a bool.
-OF_ANOTHER_TYPE = {
-    "Tensor": (3, "x"), "int": ("x", 1.5, None), "float": ("x", [1.0]), "bool": ("x", [True]), "str": (3, None),
-    "ScalarType": (99, 6, -1, 2**40, 1.5, "x", None, float, True), "list": ("x", 1.5, ["x"]),
-}  # fmt: skip
-
-
 @each(list({sample.name: sample for sample in reversed(ALL)}.values()))
 def test_value_of_another_type_is_refused_by_name(sample: Sample) -> None:
     arguments = sample.python_arguments()
-    pairs = {name for pair in sample.op.pairs for name in (pair.name, *pair.args)}
-    for arg in sample.op.schema.args:
-        bare = arg.type.elem if isinstance(arg.type, m.Optional) else arg.type
-        values = OF_ANOTHER_TYPE["list" if isinstance(bare, m.List) else str(bare.name)]
-        for value in values if arg.name not in pairs else ():
-            if value is None and arg.is_optional:
-                continue
-            with pytest.raises(TypeError) as raised:
-                getattr(_C, sample.name)(**{**arguments, arg.name: value})
-            assert re.match(rf"{sample.name}: {arg.name} (is|has) ", str(raised.value)), (value, str(raised.value))
+    for name, value in of_another_type(sample):
+        with pytest.raises(TypeError) as raised:
+            getattr(_C, sample.name)(**{**arguments, name: value})
+        assert re.match(rf"{sample.name}: {name} (is|has) ", str(raised.value)), (value, str(raised.value))
 
 
 @each(WITH_TENSORS)
