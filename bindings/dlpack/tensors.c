@@ -6,8 +6,6 @@
  */
 #include "state.h"
 
-#include <string.h>
-
 /* ---- types --------------------------------------------------------------------------------------------------- */
 
 /* The exchange API that the type has, of a version that we know; NULL when there is none. */
@@ -393,7 +391,14 @@ static void view_exported(struct glue_call *call, struct glue_tensor *tensor, vo
 struct glue_tensor *glue_new_tensor(struct glue_call *call)
 {
     struct glue_tensor *tensor = &call->tensors[call->num_tensors++];
-    memset(tensor, 0, offsetof(struct glue_tensor, shape));
+    tensor->view = (dg_tensor){0}; /* member by member: shape and strides stay as they are, and memset would cost more than all of this */
+    tensor->argument = 0;
+    tensor->is_written = false;
+    tensor->is_pending = false;
+    tensor->api = NULL;
+    tensor->capsule = NULL;
+    tensor->managed = NULL;
+    tensor->managed_versioned = NULL;
     return tensor;
 }
 
