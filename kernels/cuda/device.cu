@@ -4,7 +4,6 @@
  * come through the runtime, so that nothing here needs libcuda.so to link or to load.
  */
 #include "device.h"
-#include "tensor_map.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -61,7 +60,7 @@ void *driver_function(const char *name)
     return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? function : NULL;
 }
 
-/* The driver functions of the guard, and the one that encodes tensor maps, which a driver may lack. */
+/* The driver functions of the guard. */
 struct driver {
     CUresult (*current)(CUcontext *);
     CUresult (*device_of_current)(CUdevice *);
@@ -70,7 +69,6 @@ struct driver {
     CUresult (*release)(CUdevice);
     CUresult (*push)(CUcontext);
     CUresult (*pop)(CUcontext *);
-    decltype(&cuTensorMapEncodeTiled) encode;
 };
 
 struct driver found_driver;
@@ -86,7 +84,6 @@ bool look_up_driver(struct driver *driver)
     d.release = reinterpret_cast<CUresult (*)(CUdevice)>(driver_function("cuDevicePrimaryCtxRelease"));
     d.push = reinterpret_cast<CUresult (*)(CUcontext)>(driver_function("cuCtxPushCurrent"));
     d.pop = reinterpret_cast<CUresult (*)(CUcontext *)>(driver_function("cuCtxPopCurrent"));
-    d.encode = reinterpret_cast<decltype(d.encode)>(driver_function("cuTensorMapEncodeTiled"));
     if (!d.current || !d.device_of_current || !d.device_get || !d.retain || !d.release || !d.push || !d.pop) {
         return false;
     }
@@ -198,19 +195,4 @@ void dg_cuda_leave_device(int32_t previous)
     if (driver->device_get(&device, previous) == CUDA_SUCCESS) {
         driver->release(device);
     }
-}
-
-cudaError_t dg_cuda_encode_map(CUtensorMap *map, const struct dg_matrix_map *matrix)
-{
-    const struct driver *driver = find_driver();
-    if (!driver || !driver->encode) {
-        return cudaErrorInsufficientDriver;
-    }
-    const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix->columns), static_cast<cuuint64_t>(matrix->rows)};
-    const cuuint64_t strides[1] = {static_cast<cuuint64_t>(matrix->row_stride * matrix->element_bytes)};
-    const cuuint32_t box[2] = {static_cast<cuuint32_t>(matrix->box_columns), static_cast<cuuint32_t>(matrix->box_rows)};
-    const cuuint32_t steps[2] = {1, 1};
-    const CUresult result = driver->encode(map, matrix->type, 2, const_cast<void *>(matrix->data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                           matrix->swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
