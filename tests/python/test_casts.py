@@ -165,6 +165,9 @@ def test_packed_scales() -> None:
     for wrong in (torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([-1.0, 1, 1, 1])):
         with pytest.raises(ValueError, match="powers of two"):
             utils.pack_ue8m0_to_int(wrong)
+    assert utils.pack_ue8m0_to_int(torch.empty(3, 0)).shape == (3, 0)
+    odd_strides = torch.tensor([[127]], dtype=torch.int32).as_strided((1, 1), (1, 9))  # contiguous() keeps them
+    assert utils.unpack_ue8m0_from_int(odd_strides)[0, 0] == 1
     with pytest.raises(ValueError, match="use_packed_ue8m0 needs use_ue8m0"):
         utils.per_token_cast_to_fp8(x, False, use_packed_ue8m0=True)
 

@@ -40,7 +40,8 @@ def pack_ue8m0_to_int(x: Tensor) -> Tensor:
     bits = x.contiguous().view(torch.int32)
     if bool((bits & ~0x7F800000).any()):
         raise ValueError("pack_ue8m0_to_int: x must be positive powers of two")
-    return (bits >> 23).to(torch.uint8).view(torch.int32)
+    words = (*x.shape[:-1], x.size(-1) // BYTES_PER_WORD, BYTES_PER_WORD)
+    return (bits >> 23).to(torch.uint8).view(words).view(torch.int32).squeeze(-1)
 
 
 def unpack_ue8m0_from_int(packed: Tensor) -> Tensor:
@@ -48,7 +49,8 @@ def unpack_ue8m0_from_int(packed: Tensor) -> Tensor:
     require_tensor("unpack_ue8m0_from_int", "packed", packed)
     if packed.dtype != torch.int32 or packed.dim() == 0:
         raise ValueError(f"unpack_ue8m0_from_int: packed must be int32, got {describe(packed)}")
-    return (packed.contiguous().view(torch.uint8).to(torch.int32) << 23).view(torch.float32)
+    compact = packed.clone(memory_format=torch.contiguous_format)  # contiguous() keeps odd strides of size-1 dimensions
+    return (compact.view(torch.uint8).to(torch.int32) << 23).view(torch.float32)
 
 
 def require_tensor(function: str, name: str, x: object) -> None:
