@@ -10,7 +10,7 @@ from .expression import DTYPE_WORDS, MEANT_DTYPES, ExpressionParser, Name, Node
 
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _LAYOUTS = ("rows", "contiguous", "strides")
-_ATTRIBUTES = ("out", "inout", "may alias NAME", "cpu")
+_ATTRIBUTES = ("out", "inout", "may alias NAME", "cpu", "at EXPR")
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class RawTensor:
     access: Name | None = None
     may_alias: list[Name] = field(default_factory=list)
     cpu: Name | None = None
+    at: Node | None = None
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class ContractParser(ExpressionParser):
             known = (*_LAYOUTS, "when")
             meant = closest(self.token.text, known) if self.token.kind == "ident" else ""
             fix = f"did you mean `{meant}`?" if meant else ""
-            if self.token.kind == "ident" and self.token.text in ("out", "inout", "may", "cpu"):
+            if self.token.kind == "ident" and self.token.text in ("out", "inout", "may", "cpu", "at"):
                 fix = f"attributes stand behind a comma: `, {self.token.text}`"
             raise self.unexpected("a layout, `when`, `|`, `,` or the end of the contract", "DG0404", fix)
         return RawAlternative(dtypes, dtype_of, shape, layout, strides, when, start, self.last.end)
@@ -143,8 +144,13 @@ class ContractParser(ExpressionParser):
             raw.may_alias.append(self.name("the name of a written tensor", "DG0404"))
         elif self.accept_word("cpu"):
             raw.cpu = Name(token.text, token.start, token.end)
+        elif self.accept_word("at"):
+            if raw.at:
+                raise self.fail("DG0404", token.start, token.end, "`at` was given already")
+            raw.at = self.expression()
+            self.no_slash()
         else:
-            meant = closest(token.text, ("out", "inout", "cpu")) if token.kind == "ident" else ""
+            meant = closest(token.text, ("out", "inout", "cpu", "at")) if token.kind == "ident" else ""
             fix = f"did you mean `{meant}`?" if meant else f"attributes are {', '.join(_ATTRIBUTES)}"
             raise self.unexpected("an attribute", "DG0404", fix)
 

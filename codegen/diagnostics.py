@@ -76,7 +76,7 @@ CODES = {
     "DG0412": "A contract of a kind that does not fit the type of the argument.",
     "DG0413": "The default value breaks the argument's own contract.",
     "DG0414": "A result without a contract, or a contract without a result.",
-    "DG0415": "The contract of a result: one dtype per alternative, a shape, no attributes.",
+    "DG0415": "The contract of a result: one dtype per alternative, a shape, no attributes but `at EXPR`, which a view needs and nothing else has.",
     "DG0416": "A `when` that depends on a dimension which is known only after the alternative was chosen.",
     "DG0417": "Strides must have one entry per dimension of the shape.",
     "DG0418": "More dimensions than a tensor can have: the checks keep shapes and strides in arrays of 8.",

@@ -255,6 +255,7 @@ class TensorContract:
     access: str  # "in" | "out" | "inout"; results: "out"
     may_alias: tuple[str, ...]
     on_cpu: bool
+    at: Expr | None  # of a result that is a view: the bytes of the argument before it
     text: str  # the whole contract, normalised
     comment: str  # what followed ``#`` on the line
     span: Span = field(compare=False)

@@ -244,6 +244,8 @@ class _Resolver(DirectiveResolver):
         access = self.access(a, s, raw)
         for name in raw.may_alias:
             self.check_may_alias(a, name)
+        if raw.at:
+            self.error("DG0415", raw.at, f"`at`, but `{a.name}` is an argument: only results are views")
         if raw.like:
             self.check_other(a, raw.like, "like")
         alternatives = [self.alternative(a.name, alternative, facts) for alternative in raw.alternatives]
@@ -263,6 +265,7 @@ class _Resolver(DirectiveResolver):
             access=access,
             may_alias=tuple(name.text for name in raw.may_alias),
             on_cpu=raw.cpu is not None,
+            at=None,
             text=text,
             comment=s.comment,
             span=self.source.span(s.name.start, s.name.end),
@@ -413,6 +416,9 @@ class _Resolver(DirectiveResolver):
     def result(self, found: tuple[Statement, RawTensor | RawValue], r: m.Return) -> m.TensorContract | m.ValueContract | None:
         s, raw = found
         span = self.source.span(s.name.start, s.name.end)
+        if r.alias is not None and self.directives.backends != () and (isinstance(raw, RawValue) or raw.at is None):
+            fix = "write `, at EXPR`: how many bytes of the argument lie before the view"
+            self.error("DG0415", s, f"`{s.name.text}` is a view of an argument, and its contract does not say of which part", fix)
         if isinstance(raw, RawValue):
             if raw.one_of or raw.compares or raw.lengths:
                 self.error("DG0415", s, "a result that is no tensor has the contract `any`")
@@ -442,11 +448,25 @@ class _Resolver(DirectiveResolver):
             alternatives.append(self.alternative(s.name.text, alternative, facts))
             if alternative.when:
                 facts = self.scope.assume(alternative.when, False, facts)
+        place = self.place(s, raw, r)
         if None in alternatives:
             return None
         chosen = tuple(x for x in alternatives if x is not None)
-        text = " | ".join(x.text for x in chosen)
-        return m.TensorContract(s.name.text, None, chosen, "out", (), False, text, s.comment, span)
+        text = " | ".join(x.text for x in chosen) + (f", at {format_expr(place)}" if place is not None else "")
+        return m.TensorContract(s.name.text, None, chosen, "out", (), False, place, text, s.comment, span)
+
+    def place(self, s: Statement, raw: RawTensor, r: m.Return) -> m.Expr | None:
+        """Where in its argument a view begins."""
+        if raw.at is None:
+            return None
+        if r.alias is None:
+            self.error("DG0415", raw.at, f"`at`, but the schema does not mark `{s.name.text}` as a view of an argument")
+            return None
+        try:
+            return self.scope.of_kind(raw.at, self.scope.facts, m.Kind.int, "`at`")
+        except Failed:
+            self.failed = True
+            return None
 
     def check_result_form(self, raw: RawAlternative) -> None:
         if len(raw.dtypes) > 1:

@@ -436,7 +436,8 @@ try {
             implement(settings, op.name, op.run);
             break;
         case Keys::views:
-            implement(views, op.name, op.run);
+            if (op.run != nullptr)
+                implement(views, op.name, op.run);
             break;
         }
         if (op.meta != nullptr)

@@ -215,7 +215,7 @@ using Boxed = void (*)(StableIValue *slots, uint64_t num_inputs, uint64_t num_ou
 enum class Keys {
     devices,  /* CPU and CUDA */
     settings, /* no tensor among the arguments: CompositeExplicitAutograd */
-    views     /* results alias an argument: CompositeImplicitAutograd */
+    views     /* results alias an argument: CompositeImplicitAutograd, by Python where run is null */
 };
 
 struct Operator {

@@ -128,7 +128,7 @@ def entry(op: Operator) -> Entry:
         python_notes=python_notes(op),
         in_c=not op.returns_views,
         returns_tensor=any(r.type == TENSOR for r in op.schema.returns),
-        backends=op.backends,
+        backends=() if op.returns_views else op.backends,  # which are of kernels
         refusal=op.refusal,
         since=op.since,
     )

@@ -15,6 +15,7 @@ from ..printing import format_type
 from ..record import record
 from . import Difference, Edit, Host, Render
 from .python_fakes import Fake, fake
+from .python_views import Views, views
 
 TAKEN = frozenset({"self", "error"})  # `self` cannot be passed by keyword through torch.ops; `error` is used by the functions
 
@@ -49,6 +50,9 @@ def refuse(item: Argument | Return) -> str | None:
 # ---- types ---------------------------------------------------------------------------------------------------
 
 
+LONGEST_TUPLE = 8  # in an annotation: whoever passes more members has them in a list
+
+
 def annotation(t: Type, contract: TensorContract | ValueContract | None, words: Words = TORCH) -> str | None:
     """The annotation of an argument, exact as far as its contract says."""
     if isinstance(t, Optional):
@@ -60,6 +64,8 @@ def annotation(t: Type, contract: TensorContract | ValueContract | None, words: 
         if item is None:
             return None
         lengths = (t.size,) if t.size is not None else value.lengths if value is not None else ()
+        if max(lengths, default=0) > LONGEST_TUPLE:
+            return f"Sequence[{item}]"
         return " | ".join(f"tuple[{', '.join([item] * length)}]" for length in lengths) or f"Sequence[{item}]"
     if not isinstance(t, Base) or t.name not in words.types:
         return None
@@ -267,6 +273,8 @@ class Function:
     names: str  # a dict display: argument of the operator -> what the caller wrote
     fake: Fake | None
     fake_definition: str
+    views: Views | None
+    views_definition: str
 
 
 def function(op: Operator) -> Function:
@@ -278,6 +286,7 @@ def function(op: Operator) -> Function:
     renamed = {m: f"{p.name}[{i}]" for p in params if p.is_pair for i, m in enumerate(p.members)}
     decorator = "" if has_tensors else "_binding.constant" if op.schema.returns else "_binding.setter"
     fake_of_op = fake(op)
+    views_of_op = views(op)
     return Function(
         name=op.symbol,
         torch_name=op.schema.name + (f".{op.schema.overload}" if op.schema.overload else ""),
@@ -297,6 +306,8 @@ def function(op: Operator) -> Function:
         names="{" + ", ".join(f'"{m}": "{text}"' for m, text in renamed.items()) + "}",
         fake=fake_of_op,
         fake_definition=definition(f"_fake_{op.symbol}", list(fake_of_op.parameters), "Any", "") if fake_of_op else "",
+        views=views_of_op,
+        views_definition=definition(f"_views_{op.symbol}", list(views_of_op.parameters), "Any", "") if views_of_op else "",
     )
 
 

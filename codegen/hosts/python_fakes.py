@@ -5,6 +5,8 @@ Sizes stay what torch hands over, symbolic or not: nothing is turned into an int
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..model import (
     TENSOR, Alternative, Argument, Base, Binary, Call, Conditional, Dimension, DType, Expr, Index, Literal, NameRef, Operator, Optional,
     TensorContract, Unary,
@@ -106,9 +108,12 @@ def is_chosen(arg: str, alternative: Alternative) -> str:
     return " and ".join(parts)
 
 
-def needed_names(results: list[TensorContract], definitions: dict[str, tuple[tuple[Expr, ...], str]]) -> set[str]:
-    """What shapes, strides and conditions of the results use, directly or through a let."""
-    todo = [name for c in results for a in c.alternatives for e in expressions(a) for name in names_in(e)]
+def needed_names(
+    results: list[TensorContract], definitions: dict[str, tuple[tuple[Expr, ...], str]], others: Iterable[Expr] = ()
+) -> set[str]:
+    """What shapes, strides and conditions of the results use, and other expressions, directly or through a let."""
+    roots = [*(e for c in results for a in c.alternatives for e in expressions(a)), *others]
+    todo = [name for e in roots for name in names_in(e)]
     seen: set[str] = set()
     while todo:
         name = todo.pop()

@@ -85,6 +85,7 @@ class Function:
     returns: tuple[str, ...]  # expressions for the slots of the results
     meta_call: str  # of an operator that takes tensors and returns nothing; "": Python has a fake, or none is needed
     refusal: str  # a C string, of an operator that C does not have
+    is_in_python: bool  # views: the Python host implements them for every torch host
 
 
 def function(p: str, op: Operator) -> Function:
@@ -117,6 +118,7 @@ def function(p: str, op: Operator) -> Function:
         if has_tensors and not op.schema.returns
         else "",
         refusal=c_string(f"not implemented: {op.refusal}") if op.returns_views else "",
+        is_in_python=op.returns_views and bool(op.backends),
     )
 
 
@@ -215,8 +217,9 @@ def compare(edit: Edit) -> Iterable[Difference]:
 
 def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
     f = function(library.prefix, op)
-    keys = {"devices": "CPU, CUDA and Meta", "settings": "CompositeExplicitAutograd", "views": "CompositeExplicitAutograd"}[f.keys]
-    yield "torch", f"torch.ops.{library.namespace}.{f.torch_name}, registered for {keys}"
+    keys = {"devices": "CPU, CUDA and Meta", "settings": "CompositeExplicitAutograd", "views": "CompositeImplicitAutograd"}[f.keys]
+    by = ", by the Python host" if f.is_in_python else ""
+    yield "torch", f"torch.ops.{library.namespace}.{f.torch_name}, registered for {keys}{by}"
 
 
 HOST = Host(

@@ -666,6 +666,7 @@ dg_status dg_cast_back_from_fp4_impl(dg_context *ctx, const struct dg_cast_back_
 struct dg_get_token_alignment_for_mega_moe_call {
     int64_t *alignment;
 };
+dg_status dg_get_token_alignment_for_mega_moe_impl(dg_context *ctx, const struct dg_get_token_alignment_for_mega_moe_call *call);
 
 struct dg_get_ring_limit_for_mega_moe_call {
     int64_t num_max_tokens_per_rank;
@@ -675,6 +676,7 @@ struct dg_get_ring_limit_for_mega_moe_call {
     int64_t *min_ring_tokens;
     int64_t *max_ring_tokens;
 };
+dg_status dg_get_ring_limit_for_mega_moe_impl(dg_context *ctx, const struct dg_get_ring_limit_for_mega_moe_call *call);
 
 struct dg_get_symm_buffer_size_for_mega_moe_call {
     int64_t num_ranks;
@@ -693,6 +695,8 @@ struct dg_get_symm_buffer_size_for_mega_moe_call {
         size_t *len;
     } layout_info;
 };
+dg_status dg_get_symm_buffer_size_for_mega_moe_impl(dg_context *ctx,
+                                                    const struct dg_get_symm_buffer_size_for_mega_moe_call *call);
 
 struct dg_fp8_fp4_mega_moe_call {
     struct dg_view y;
@@ -718,6 +722,7 @@ struct dg_fp8_fp4_mega_moe_call {
     int64_t intermediate;
     int64_t num_bytes;
 };
+dg_status dg_fp8_fp4_mega_moe_impl(dg_context *ctx, const struct dg_fp8_fp4_mega_moe_call *call);
 
 struct dg_bf16_mega_moe_call {
     struct dg_view y;
@@ -740,6 +745,7 @@ struct dg_bf16_mega_moe_call {
     int64_t intermediate;
     int64_t num_bytes;
 };
+dg_status dg_bf16_mega_moe_impl(dg_context *ctx, const struct dg_bf16_mega_moe_call *call);
 
 struct dg_set_mk_alignment_for_contiguous_layout_call {
     int64_t new_value;

@@ -4421,11 +4421,12 @@ dg_status dg_cast_back_from_fp4(dg_context *ctx, const dg_tensor *packed, const 
 dg_status dg_get_token_alignment_for_mega_moe(dg_context *ctx, int64_t *alignment)
 {
     struct dg_checker chk = dg_checker_begin("get_token_alignment_for_mega_moe", ctx);
+    struct dg_get_token_alignment_for_mega_moe_call call;
     if (!dg_check_pointer(&chk, "alignment", alignment)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the mega MoE kernels come in a later release");
-    return chk.status;
+    call.alignment = alignment;
+    return dg_get_token_alignment_for_mega_moe_impl(ctx, &call);
 }
 
 /* ---- get_ring_limit_for_mega_moe ---- */
@@ -4460,8 +4461,9 @@ dg_status dg_get_ring_limit_for_mega_moe(dg_context *ctx, int64_t num_max_tokens
         !dg_check_pointer(&chk, "max_ring_tokens", max_ring_tokens)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the mega MoE kernels come in a later release");
-    return chk.status;
+    call.min_ring_tokens = min_ring_tokens;
+    call.max_ring_tokens = max_ring_tokens;
+    return dg_get_ring_limit_for_mega_moe_impl(ctx, &call);
 }
 
 /* ---- get_symm_buffer_size_for_mega_moe ---- */
@@ -4534,8 +4536,11 @@ dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ctx, int64_t num_rank
         !dg_check_pointer(&chk, "layout_info_len", layout_info_len)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the mega MoE kernels come in a later release");
-    return chk.status;
+    call.num_bytes = num_bytes;
+    call.layout_info.data = layout_info;
+    call.layout_info.capacity = layout_info_capacity;
+    call.layout_info.len = layout_info_len;
+    return dg_get_symm_buffer_size_for_mega_moe_impl(ctx, &call);
 }
 
 /* ---- fp8_fp4_mega_moe ---- */
@@ -4627,7 +4632,7 @@ static bool check_fp8_fp4_mega_moe(struct dg_checker *chk, const dg_tensor *y, c
         (call->activation_clamp.has &&
          !dg_check_float(chk, "activation_clamp", -1, call->activation_clamp.value, call->activation_clamp.value >= 0, ">= 0")) ||
         !dg_check_int(chk, "num_ring_tokens", -1, call->num_ring_tokens,
-                      call->num_ring_tokens >= 1 && call->num_ring_tokens <= 2147483647, "1 .. 2147483647")) {
+                      call->num_ring_tokens >= 0 && call->num_ring_tokens <= 2147483647, "0 .. 2147483647")) {
         return false;
     }
 
@@ -4734,8 +4739,7 @@ dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, const dg_tensor *l1
                                 activation, activation_clamp, fast_math, num_ring_tokens, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the mega MoE kernels come in a later release");
-    return chk.status;
+    return dg_fp8_fp4_mega_moe_impl(ctx, &call);
 }
 
 /* ---- bf16_mega_moe ---- */
@@ -4807,7 +4811,7 @@ static bool check_bf16_mega_moe(struct dg_checker *chk, const dg_tensor *y, cons
         (call->activation_clamp.has &&
          !dg_check_float(chk, "activation_clamp", -1, call->activation_clamp.value, call->activation_clamp.value >= 0, ">= 0")) ||
         !dg_check_int(chk, "num_ring_tokens", -1, call->num_ring_tokens,
-                      call->num_ring_tokens >= 1 && call->num_ring_tokens <= 2147483647, "1 .. 2147483647")) {
+                      call->num_ring_tokens >= 0 && call->num_ring_tokens <= 2147483647, "0 .. 2147483647")) {
         return false;
     }
 
@@ -4893,8 +4897,7 @@ dg_status dg_bf16_mega_moe(dg_context *ctx, dg_tensor *y, const dg_tensor *l1_we
                              num_ring_tokens, &call)) {
         return chk.status;
     }
-    dg_check_fail(&chk, DG_ERR_NOT_SUPPORTED, "not implemented: the mega MoE kernels come in a later release");
-    return chk.status;
+    return dg_bf16_mega_moe_impl(ctx, &call);
 }
 
 /* ---- set_mk_alignment_for_contiguous_layout ---- */

@@ -234,25 +234,25 @@ const dg_operator dg_operator_table[] = {
     {
         "get_token_alignment_for_mega_moe",
         "get_token_alignment_for_mega_moe() -> int",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", NULL},
     },
     {
         "get_ring_limit_for_mega_moe",
         "get_ring_limit_for_mega_moe(int num_max_tokens_per_rank, int num_experts_per_rank, int num_topk, int num_ranks) -> "
         "(int, int)",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", NULL},
     },
     {
         "get_symm_buffer_size_for_mega_moe",
         "get_symm_buffer_size_for_mega_moe(int num_ranks, int num_experts, int num_max_tokens_per_rank, int num_topk, int "
         "hidden, int intermediate_hidden, str mma_type, str activation, int num_ring_tokens) -> (int, int[])",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", NULL},
     },
     {
         "_slice_symm_buffer_for_mega_moe",
         "_slice_symm_buffer_for_mega_moe(Tensor(a) buffer, int[] layout_info) -> (Tensor(a), Tensor(a), Tensor(a), "
         "Tensor(a), Tensor(a), Tensor(a), Tensor(a), Tensor(a))",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", NULL},
     },
     {
         "fp8_fp4_mega_moe",
@@ -260,7 +260,7 @@ const dg_operator dg_operator_table[] = {
         "Tensor(stats!)? cumulative_local_expert_recv_stats, Tensor(sym!) sym_buffer, int[] sym_buffer_ptrs, int rank_idx, "
         "int num_max_tokens_per_rank, int num_experts, int num_topk, int[3] recipe, str activation, float? "
         "activation_clamp, bool fast_math, int num_ring_tokens) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "bf16_mega_moe",
@@ -268,7 +268,7 @@ const dg_operator dg_operator_table[] = {
         "cumulative_local_expert_recv_stats, Tensor(sym!) sym_buffer, int[] sym_buffer_ptrs, int rank_idx, int "
         "num_max_tokens_per_rank, int num_experts, int num_topk, str activation, float? activation_clamp, bool fast_math, "
         "int num_ring_tokens) -> ()",
-        (const char *const[]){NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
     },
     {
         "set_mk_alignment_for_contiguous_layout",

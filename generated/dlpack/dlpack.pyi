@@ -1429,8 +1429,6 @@ def get_token_alignment_for_mega_moe() -> int:
 
     Returns:
         alignment: any
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
     """
 
 def get_ring_limit_for_mega_moe(
@@ -1442,6 +1440,9 @@ def get_ring_limit_for_mega_moe(
     """The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts
     of a rank.
 
+    One expert may receive all tokens of all ranks. All experts of a rank receive no more than `num_topk` rows per token, each expert filled
+    up to the alignment, and no more than all tokens each.
+
     Args:
         num_max_tokens_per_rank: 0 .. 2147483647; the most tokens that a rank has in a call
         num_experts_per_rank: 1 .. 65536; experts that a rank holds
@@ -1452,7 +1453,9 @@ def get_ring_limit_for_mega_moe(
         min_ring_tokens: any
         max_ring_tokens: any
 
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+    Raises:
+        ValueError: also unless all of this holds:
+            it is a multiple of get_token_alignment_for_mega_moe()
     """
 
 def get_symm_buffer_size_for_mega_moe(
@@ -1487,8 +1490,8 @@ def get_symm_buffer_size_for_mega_moe(
         ValueError: also unless all of this holds:
             num_experts % num_ranks == 0
             hidden % 128 == 0 and intermediate_hidden % 128 == 0
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
     """
 
 def fp8_fp4_mega_moe(
@@ -1508,13 +1511,17 @@ def fp8_fp4_mega_moe(
     fast_math: bool,
     num_ring_tokens: int,
 ) -> None:
-    """A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
+    """A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
 
-        y[t] = sum over the experts e of token t of topk_weight * (swiglu(x[t] @ l1_weights[e].T) @ l2_weights[e].T)
+        h[t, k] = topk_weights[t, k] * silu(gate) * up        where gate, up = x[t] @ l1_weights[e].T, in f32, e = topk_idx[t, k]
+        y[t] = sum over k of bf16(h[t, k] @ l2_weights[e].T)
 
-    All ranks call it together. Tokens, their experts and their weights are read from the symmetric buffers; an expert -1 means none. Between
-    the GEMMs the activations are quantised to FP8 with one UE8M0 scale per 32 columns. Weights are as `transform_weights_for_mega_moe` of
-    the Python package returns them: gate and up rows interleaved in groups of eight, scales packed.
+    The tokens, their experts and their weights are read from the symmetric buffer; an expert -1 means none, and a token without experts gets
+    zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
+    at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
+
+    Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
+    eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
 
     Args:
         y (written): bf16 [num_tokens, hidden] rows, out
@@ -1526,7 +1533,7 @@ def fp8_fp4_mega_moe(
             l2_weights_sf: i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
-        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
+        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own
         rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
         num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
@@ -1534,17 +1541,18 @@ def fp8_fp4_mega_moe(
         recipe: each >= 1; (1, 1, 32)
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division
-        num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
         ValueError: also unless all of this holds:
             recipe[0] == 1 and recipe[1] == 1 and recipe[2] == 32
             num_experts == local_experts * len(sym_buffer_ptrs)
             hidden % 128 == 0 and intermediate % 128 == 0
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            there is one rank; calls of several ranks fail with NOT_SUPPORTED
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
     """
 
 def bf16_mega_moe(
@@ -1563,9 +1571,9 @@ def bf16_mega_moe(
     fast_math: bool,
     num_ring_tokens: int,
 ) -> None:
-    """A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
+    """A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
 
-    As `fp8_fp4_mega_moe` without scales: the activations between the GEMMs are rounded to BF16.
+    As `fp8_fp4_mega_moe` without scales: h is rounded to BF16.
 
     Args:
         y (written): bf16 [num_tokens, hidden] rows, out
@@ -1573,23 +1581,24 @@ def bf16_mega_moe(
         l2_weights: bf16 [local_experts, hidden, intermediate] contiguous; down
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
-        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
+        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own
         rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
         num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
         num_topk: 1 .. 65536; experts per token
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division
-        num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
         ValueError: also unless all of this holds:
             num_experts == local_experts * len(sym_buffer_ptrs)
             hidden % 128 == 0 and intermediate % 128 == 0
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            there is one rank; calls of several ranks fail with NOT_SUPPORTED
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
     """
 
 def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:

@@ -3080,9 +3080,7 @@ static const char get_token_alignment_for_mega_moe_doc[] =
     "The alignment of token counts in mega MoE: the maximum of tokens per rank, and the ring, are multiples of it.\n"
     "\n"
     "Returns:\n"
-    "    alignment: any\n"
-    "\n"
-    "Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.\n";
+    "    alignment: any\n";
 
 static PyObject *call_get_token_alignment_for_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs,
                                                        PyObject *py_kwnames)
@@ -3129,6 +3127,9 @@ static const char get_ring_limit_for_mega_moe_doc[] =
     "The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts\n"
     "of a rank.\n"
     "\n"
+    "One expert may receive all tokens of all ranks. All experts of a rank receive no more than `num_topk` rows per token, each expert filled\n"
+    "up to the alignment, and no more than all tokens each.\n"
+    "\n"
     "Args:\n"
     "    num_max_tokens_per_rank: 0 .. 2147483647; the most tokens that a rank has in a call\n"
     "    num_experts_per_rank: 1 .. 65536; experts that a rank holds\n"
@@ -3139,7 +3140,9 @@ static const char get_ring_limit_for_mega_moe_doc[] =
     "    min_ring_tokens: any\n"
     "    max_ring_tokens: any\n"
     "\n"
-    "Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.\n";
+    "Raises:\n"
+    "    ValueError: also unless all of this holds:\n"
+    "        it is a multiple of get_token_alignment_for_mega_moe()\n";
 
 static PyObject *call_get_ring_limit_for_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs,
                                                   PyObject *py_kwnames)
@@ -3224,8 +3227,8 @@ static const char get_symm_buffer_size_for_mega_moe_doc[] =
     "    ValueError: also unless all of this holds:\n"
     "        num_experts % num_ranks == 0\n"
     "        hidden % 128 == 0 and intermediate_hidden % 128 == 0\n"
-    "\n"
-    "Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.\n";
+    "        it is a multiple of get_token_alignment_for_mega_moe()\n"
+    "        it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()\n";
 
 static PyObject *call_get_symm_buffer_size_for_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs,
                                                         PyObject *py_kwnames)
@@ -3312,13 +3315,17 @@ static const char fp8_fp4_mega_moe_doc[] =
     "fp8_fp4_mega_moe($module, y, l1_weights, l2_weights, cumulative_local_expert_recv_stats, sym_buffer, sym_buffer_ptrs, rank_idx, num_max_tokens_per_rank, num_experts, num_topk, recipe, activation, activation_clamp, fast_math, num_ring_tokens)\n"
     "--\n"
     "\n"
-    "A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.\n"
+    "A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.\n"
     "\n"
-    "    y[t] = sum over the experts e of token t of topk_weight * (swiglu(x[t] @ l1_weights[e].T) @ l2_weights[e].T)\n"
+    "    h[t, k] = topk_weights[t, k] * silu(gate) * up        where gate, up = x[t] @ l1_weights[e].T, in f32, e = topk_idx[t, k]\n"
+    "    y[t] = sum over k of bf16(h[t, k] @ l2_weights[e].T)\n"
     "\n"
-    "All ranks call it together. Tokens, their experts and their weights are read from the symmetric buffers; an expert -1 means none. Between\n"
-    "the GEMMs the activations are quantised to FP8 with one UE8M0 scale per 32 columns. Weights are as `transform_weights_for_mega_moe` of\n"
-    "the Python package returns them: gate and up rows interleaved in groups of eight, scales packed.\n"
+    "The tokens, their experts and their weights are read from the symmetric buffer; an expert -1 means none, and a token without experts gets\n"
+    "zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is\n"
+    "at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.\n"
+    "\n"
+    "Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of\n"
+    "eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...\n"
     "\n"
     "Args:\n"
     "    y (written): bf16 [num_tokens, hidden] rows, out\n"
@@ -3330,7 +3337,7 @@ static const char fp8_fp4_mega_moe_doc[] =
     "        l2_weights_sf: i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed\n"
     "    cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added\n"
     "    sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank\n"
-    "    sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one\n"
+    "    sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own\n"
     "    rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs\n"
     "    num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call\n"
     "    num_experts: 1 .. 65536; of all ranks together\n"
@@ -3338,17 +3345,18 @@ static const char fp8_fp4_mega_moe_doc[] =
     "    recipe: each >= 1; (1, 1, 32)\n"
     "    activation: \"swiglu\"; between the two layers\n"
     "    activation_clamp: >= 0; gate is cut from above, up from both sides\n"
-    "    fast_math: any; allows approximate exp and division\n"
-    "    num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe\n"
+    "    fast_math: any; allows approximate exp and division; changes nothing on the CPU\n"
+    "    num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe\n"
     "\n"
     "Raises:\n"
     "    ValueError: also unless all of this holds:\n"
     "        recipe[0] == 1 and recipe[1] == 1 and recipe[2] == 32\n"
     "        num_experts == local_experts * len(sym_buffer_ptrs)\n"
     "        hidden % 128 == 0 and intermediate % 128 == 0\n"
-    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for\n"
-    "\n"
-    "Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.\n";
+    "        there is one rank; calls of several ranks fail with NOT_SUPPORTED\n"
+    "        it is a multiple of get_token_alignment_for_mega_moe()\n"
+    "        it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()\n"
+    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts\n";
 
 static PyObject *call_fp8_fp4_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs, PyObject *py_kwnames)
 {
@@ -3438,9 +3446,9 @@ static const char bf16_mega_moe_doc[] =
     "bf16_mega_moe($module, y, l1_weights, l2_weights, cumulative_local_expert_recv_stats, sym_buffer, sym_buffer_ptrs, rank_idx, num_max_tokens_per_rank, num_experts, num_topk, activation, activation_clamp, fast_math, num_ring_tokens)\n"
     "--\n"
     "\n"
-    "A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.\n"
+    "A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.\n"
     "\n"
-    "As `fp8_fp4_mega_moe` without scales: the activations between the GEMMs are rounded to BF16.\n"
+    "As `fp8_fp4_mega_moe` without scales: h is rounded to BF16.\n"
     "\n"
     "Args:\n"
     "    y (written): bf16 [num_tokens, hidden] rows, out\n"
@@ -3448,23 +3456,24 @@ static const char bf16_mega_moe_doc[] =
     "    l2_weights: bf16 [local_experts, hidden, intermediate] contiguous; down\n"
     "    cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added\n"
     "    sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank\n"
-    "    sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one\n"
+    "    sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own\n"
     "    rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs\n"
     "    num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call\n"
     "    num_experts: 1 .. 65536; of all ranks together\n"
     "    num_topk: 1 .. 65536; experts per token\n"
     "    activation: \"swiglu\"; between the two layers\n"
     "    activation_clamp: >= 0; gate is cut from above, up from both sides\n"
-    "    fast_math: any; allows approximate exp and division\n"
-    "    num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe\n"
+    "    fast_math: any; allows approximate exp and division; changes nothing on the CPU\n"
+    "    num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe\n"
     "\n"
     "Raises:\n"
     "    ValueError: also unless all of this holds:\n"
     "        num_experts == local_experts * len(sym_buffer_ptrs)\n"
     "        hidden % 128 == 0 and intermediate % 128 == 0\n"
-    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for\n"
-    "\n"
-    "Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.\n";
+    "        there is one rank; calls of several ranks fail with NOT_SUPPORTED\n"
+    "        it is a multiple of get_token_alignment_for_mega_moe()\n"
+    "        it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()\n"
+    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts\n";
 
 static PyObject *call_bf16_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs, PyObject *py_kwnames)
 {

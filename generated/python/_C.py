@@ -2104,8 +2104,6 @@ def get_token_alignment_for_mega_moe() -> int:
 
     Returns:
         alignment: any
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
     """
     try:
         return _op_get_token_alignment_for_mega_moe()
@@ -2128,6 +2126,9 @@ def get_ring_limit_for_mega_moe(
     """The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts
     of a rank.
 
+    One expert may receive all tokens of all ranks. All experts of a rank receive no more than `num_topk` rows per token, each expert filled
+    up to the alignment, and no more than all tokens each.
+
     Args:
         num_max_tokens_per_rank: 0 .. 2147483647; the most tokens that a rank has in a call
         num_experts_per_rank: 1 .. 65536; experts that a rank holds
@@ -2138,7 +2139,9 @@ def get_ring_limit_for_mega_moe(
         min_ring_tokens: any
         max_ring_tokens: any
 
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+    Raises:
+        ValueError: also unless all of this holds:
+            it is a multiple of get_token_alignment_for_mega_moe()
     """
     try:
         return _op_get_ring_limit_for_mega_moe(num_max_tokens_per_rank, num_experts_per_rank, num_topk, num_ranks)
@@ -2184,8 +2187,8 @@ def get_symm_buffer_size_for_mega_moe(
         ValueError: also unless all of this holds:
             num_experts % num_ranks == 0
             hidden % 128 == 0 and intermediate_hidden % 128 == 0
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
     """
     try:
         return _op_get_symm_buffer_size_for_mega_moe(num_ranks, num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden, mma_type, activation, num_ring_tokens)
@@ -2200,34 +2203,191 @@ _op__slice_symm_buffer_for_mega_moe = _binding.operator("deep_gemm", "_slice_sym
 
 def _slice_symm_buffer_for_mega_moe(
     buffer: Tensor,
-    layout_info: tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int],
+    layout_info: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The eight tensors inside a symmetric buffer, as views of it.
 
     `layout_info` comes from `get_symm_buffer_size_for_mega_moe`: maximum of tokens, hidden and intermediate size, experts per token, rows of
     the ring and of its scales, 1 for FP8 with scales or 0 for BF16, then the byte offsets of the eight views. For BF16 the three scale views
-    have no elements.
+    have no elements. Callers fill the first four; the others hold the rows of the last call, in the order of its experts, and their scales.
 
     Args:
         buffer: i8 | u8 [num_bytes] contiguous
         layout_info: each >= 0, length 15
 
     Returns:
-        x: f8e4m3 [tokens, hidden] when with_sf == 1 | bf16 [tokens, hidden] when with_sf == 0
-        x_sf: i32 [tokens, hidden // 128] when with_sf == 1 | i32 [0, 0] when with_sf == 0
-        topk_idx: i64 [tokens, topk]
-        topk_weights: f32 [tokens, topk]
-        l1_acts: f8e4m3 [ring, hidden] when with_sf == 1 | bf16 [ring, hidden] when with_sf == 0
-        l1_acts_sf: i32 [sf_ring, hidden // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0
-        l2_acts: f8e4m3 [ring, intermediate] when with_sf == 1 | bf16 [ring, intermediate] when with_sf == 0
-        l2_acts_sf: i32 [sf_ring, intermediate // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0
+        x: f8e4m3 [tokens, hidden] when with_sf == 1 | bf16 [tokens, hidden] when with_sf == 0, at layout_info[7]
+        x_sf: i32 [tokens, hidden // 128] when with_sf == 1 | i32 [0, 0] when with_sf == 0, at layout_info[8]
+        topk_idx: i64 [tokens, topk], at layout_info[9]
+        topk_weights: f32 [tokens, topk], at layout_info[10]
+        l1_acts: f8e4m3 [ring, hidden] when with_sf == 1 | bf16 [ring, hidden] when with_sf == 0, at layout_info[11]
+        l1_acts_sf: i32 [sf_ring, hidden // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0, at layout_info[12]
+        l2_acts: f8e4m3 [ring, intermediate] when with_sf == 1 | bf16 [ring, intermediate] when with_sf == 0, at layout_info[13]
+        l2_acts_sf: i32 [sf_ring, intermediate // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0, at layout_info[14]
 
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+    Raises:
+        ValueError: also unless all of this holds:
+            with_sf == 0 or with_sf == 1
     """
     try:
         return _op__slice_symm_buffer_for_mega_moe(buffer, layout_info)
     except (RuntimeError, ValueError) as error:
         raise _binding.translated(error, {}) from None
+
+
+@_binding.views("deep_gemm", "_slice_symm_buffer_for_mega_moe")
+def _views__slice_symm_buffer_for_mega_moe(buffer: Any, layout_info: Any) -> Any:
+    _binding.check_tensor("_slice_symm_buffer_for_mega_moe", "buffer", buffer, (torch.int8, torch.uint8), lambda: buffer.dim() == 1 and buffer.dtype in (torch.int8, torch.uint8,) and buffer.is_contiguous(), 'i8 | u8 [num_bytes] contiguous')
+    _binding.check_value("_slice_symm_buffer_for_mega_moe", "layout_info", layout_info, len(layout_info) in (15,) and all(x >= 0 for x in layout_info), 'each >= 0, length 15')
+    tokens = layout_info[0]
+    hidden = layout_info[1]
+    intermediate = layout_info[2]
+    topk = layout_info[3]
+    ring = layout_info[4]
+    sf_ring = layout_info[5]
+    with_sf = layout_info[6]
+    _binding.check_condition("_slice_symm_buffer_for_mega_moe", with_sf == 0 or with_sf == 1, 'layout_info[6] must be 0 or 1')
+    if with_sf == 1:
+        x = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "x",
+            "buffer",
+            buffer,
+            at=layout_info[7],
+            shape=(tokens, hidden),
+            dtype=torch.float8_e4m3fn,
+        )
+    else:
+        x = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "x",
+            "buffer",
+            buffer,
+            at=layout_info[7],
+            shape=(tokens, hidden),
+            dtype=torch.bfloat16,
+        )
+    if with_sf == 1:
+        x_sf = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "x_sf",
+            "buffer",
+            buffer,
+            at=layout_info[8],
+            shape=(tokens, hidden // 128),
+            dtype=torch.int32,
+        )
+    else:
+        x_sf = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "x_sf",
+            "buffer",
+            buffer,
+            at=layout_info[8],
+            shape=(0, 0),
+            dtype=torch.int32,
+        )
+    topk_idx = _binding.view(
+        "_slice_symm_buffer_for_mega_moe",
+        "topk_idx",
+        "buffer",
+        buffer,
+        at=layout_info[9],
+        shape=(tokens, topk),
+        dtype=torch.int64,
+    )
+    topk_weights = _binding.view(
+        "_slice_symm_buffer_for_mega_moe",
+        "topk_weights",
+        "buffer",
+        buffer,
+        at=layout_info[10],
+        shape=(tokens, topk),
+        dtype=torch.float32,
+    )
+    if with_sf == 1:
+        l1_acts = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l1_acts",
+            "buffer",
+            buffer,
+            at=layout_info[11],
+            shape=(ring, hidden),
+            dtype=torch.float8_e4m3fn,
+        )
+    else:
+        l1_acts = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l1_acts",
+            "buffer",
+            buffer,
+            at=layout_info[11],
+            shape=(ring, hidden),
+            dtype=torch.bfloat16,
+        )
+    if with_sf == 1:
+        l1_acts_sf = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l1_acts_sf",
+            "buffer",
+            buffer,
+            at=layout_info[12],
+            shape=(sf_ring, hidden // 128),
+            strides=(1, sf_ring),
+            dtype=torch.int32,
+        )
+    else:
+        l1_acts_sf = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l1_acts_sf",
+            "buffer",
+            buffer,
+            at=layout_info[12],
+            shape=(0, 0),
+            dtype=torch.int32,
+        )
+    if with_sf == 1:
+        l2_acts = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l2_acts",
+            "buffer",
+            buffer,
+            at=layout_info[13],
+            shape=(ring, intermediate),
+            dtype=torch.float8_e4m3fn,
+        )
+    else:
+        l2_acts = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l2_acts",
+            "buffer",
+            buffer,
+            at=layout_info[13],
+            shape=(ring, intermediate),
+            dtype=torch.bfloat16,
+        )
+    if with_sf == 1:
+        l2_acts_sf = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l2_acts_sf",
+            "buffer",
+            buffer,
+            at=layout_info[14],
+            shape=(sf_ring, intermediate // 128),
+            strides=(1, sf_ring),
+            dtype=torch.int32,
+        )
+    else:
+        l2_acts_sf = _binding.view(
+            "_slice_symm_buffer_for_mega_moe",
+            "l2_acts_sf",
+            "buffer",
+            buffer,
+            at=layout_info[14],
+            shape=(0, 0),
+            dtype=torch.int32,
+        )
+    return x, x_sf, topk_idx, topk_weights, l1_acts, l1_acts_sf, l2_acts, l2_acts_sf
 
 
 # ---- fp8_fp4_mega_moe ----
@@ -2252,13 +2412,17 @@ def fp8_fp4_mega_moe(
     fast_math: bool,
     num_ring_tokens: int,
 ) -> None:
-    """A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
+    """A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
 
-        y[t] = sum over the experts e of token t of topk_weight * (swiglu(x[t] @ l1_weights[e].T) @ l2_weights[e].T)
+        h[t, k] = topk_weights[t, k] * silu(gate) * up        where gate, up = x[t] @ l1_weights[e].T, in f32, e = topk_idx[t, k]
+        y[t] = sum over k of bf16(h[t, k] @ l2_weights[e].T)
 
-    All ranks call it together. Tokens, their experts and their weights are read from the symmetric buffers; an expert -1 means none. Between
-    the GEMMs the activations are quantised to FP8 with one UE8M0 scale per 32 columns. Weights are as `transform_weights_for_mega_moe` of
-    the Python package returns them: gate and up rows interleaved in groups of eight, scales packed.
+    The tokens, their experts and their weights are read from the symmetric buffer; an expert -1 means none, and a token without experts gets
+    zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
+    at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
+
+    Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
+    eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
 
     Args:
         y (written): bf16 [num_tokens, hidden] rows, out
@@ -2270,7 +2434,7 @@ def fp8_fp4_mega_moe(
             l2_weights_sf: i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
-        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
+        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own
         rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
         num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
@@ -2278,17 +2442,18 @@ def fp8_fp4_mega_moe(
         recipe: each >= 1; (1, 1, 32)
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division
-        num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
         ValueError: also unless all of this holds:
             recipe[0] == 1 and recipe[1] == 1 and recipe[2] == 32
             num_experts == local_experts * len(sym_buffer_ptrs)
             hidden % 128 == 0 and intermediate % 128 == 0
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            there is one rank; calls of several ranks fail with NOT_SUPPORTED
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
     """
     l1_weights_, l1_weights_sf = _binding.pair("fp8_fp4_mega_moe", "l1_weights", "l1_weights, l1_weights_sf", l1_weights)
     l2_weights_, l2_weights_sf = _binding.pair("fp8_fp4_mega_moe", "l2_weights", "l2_weights, l2_weights_sf", l2_weights)
@@ -2319,9 +2484,9 @@ def bf16_mega_moe(
     fast_math: bool,
     num_ring_tokens: int,
 ) -> None:
-    """A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
+    """A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
 
-    As `fp8_fp4_mega_moe` without scales: the activations between the GEMMs are rounded to BF16.
+    As `fp8_fp4_mega_moe` without scales: h is rounded to BF16.
 
     Args:
         y (written): bf16 [num_tokens, hidden] rows, out
@@ -2329,23 +2494,24 @@ def bf16_mega_moe(
         l2_weights: bf16 [local_experts, hidden, intermediate] contiguous; down
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
-        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
+        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own
         rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
         num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
         num_topk: 1 .. 65536; experts per token
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division
-        num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
         ValueError: also unless all of this holds:
             num_experts == local_experts * len(sym_buffer_ptrs)
             hidden % 128 == 0 and intermediate % 128 == 0
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            there is one rank; calls of several ranks fail with NOT_SUPPORTED
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
     """
     try:
         return _op_bf16_mega_moe(y, l1_weights, l2_weights, cumulative_local_expert_recv_stats, sym_buffer, sym_buffer_ptrs, rank_idx, num_max_tokens_per_rank, num_experts, num_topk, activation, activation_clamp, fast_math, num_ring_tokens)

@@ -1302,8 +1302,6 @@ def get_token_alignment_for_mega_moe() -> int:
 
     Returns:
         alignment: any
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
     """
 
 def get_ring_limit_for_mega_moe(
@@ -1315,6 +1313,9 @@ def get_ring_limit_for_mega_moe(
     """The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts
     of a rank.
 
+    One expert may receive all tokens of all ranks. All experts of a rank receive no more than `num_topk` rows per token, each expert filled
+    up to the alignment, and no more than all tokens each.
+
     Args:
         num_max_tokens_per_rank: 0 .. 2147483647; the most tokens that a rank has in a call
         num_experts_per_rank: 1 .. 65536; experts that a rank holds
@@ -1325,7 +1326,9 @@ def get_ring_limit_for_mega_moe(
         min_ring_tokens: any
         max_ring_tokens: any
 
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+    Raises:
+        ValueError: also unless all of this holds:
+            it is a multiple of get_token_alignment_for_mega_moe()
     """
 
 def get_symm_buffer_size_for_mega_moe(
@@ -1360,35 +1363,37 @@ def get_symm_buffer_size_for_mega_moe(
         ValueError: also unless all of this holds:
             num_experts % num_ranks == 0
             hidden % 128 == 0 and intermediate_hidden % 128 == 0
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
     """
 
 def _slice_symm_buffer_for_mega_moe(
     buffer: Tensor,
-    layout_info: tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, int],
+    layout_info: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The eight tensors inside a symmetric buffer, as views of it.
 
     `layout_info` comes from `get_symm_buffer_size_for_mega_moe`: maximum of tokens, hidden and intermediate size, experts per token, rows of
     the ring and of its scales, 1 for FP8 with scales or 0 for BF16, then the byte offsets of the eight views. For BF16 the three scale views
-    have no elements.
+    have no elements. Callers fill the first four; the others hold the rows of the last call, in the order of its experts, and their scales.
 
     Args:
         buffer: i8 | u8 [num_bytes] contiguous
         layout_info: each >= 0, length 15
 
     Returns:
-        x: f8e4m3 [tokens, hidden] when with_sf == 1 | bf16 [tokens, hidden] when with_sf == 0
-        x_sf: i32 [tokens, hidden // 128] when with_sf == 1 | i32 [0, 0] when with_sf == 0
-        topk_idx: i64 [tokens, topk]
-        topk_weights: f32 [tokens, topk]
-        l1_acts: f8e4m3 [ring, hidden] when with_sf == 1 | bf16 [ring, hidden] when with_sf == 0
-        l1_acts_sf: i32 [sf_ring, hidden // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0
-        l2_acts: f8e4m3 [ring, intermediate] when with_sf == 1 | bf16 [ring, intermediate] when with_sf == 0
-        l2_acts_sf: i32 [sf_ring, intermediate // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0
+        x: f8e4m3 [tokens, hidden] when with_sf == 1 | bf16 [tokens, hidden] when with_sf == 0, at layout_info[7]
+        x_sf: i32 [tokens, hidden // 128] when with_sf == 1 | i32 [0, 0] when with_sf == 0, at layout_info[8]
+        topk_idx: i64 [tokens, topk], at layout_info[9]
+        topk_weights: f32 [tokens, topk], at layout_info[10]
+        l1_acts: f8e4m3 [ring, hidden] when with_sf == 1 | bf16 [ring, hidden] when with_sf == 0, at layout_info[11]
+        l1_acts_sf: i32 [sf_ring, hidden // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0, at layout_info[12]
+        l2_acts: f8e4m3 [ring, intermediate] when with_sf == 1 | bf16 [ring, intermediate] when with_sf == 0, at layout_info[13]
+        l2_acts_sf: i32 [sf_ring, intermediate // 128] strides [1, sf_ring] when with_sf == 1 | i32 [0, 0] when with_sf == 0, at layout_info[14]
 
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+    Raises:
+        ValueError: also unless all of this holds:
+            with_sf == 0 or with_sf == 1
     """
 
 def fp8_fp4_mega_moe(
@@ -1408,13 +1413,17 @@ def fp8_fp4_mega_moe(
     fast_math: bool,
     num_ring_tokens: int,
 ) -> None:
-    """A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
+    """A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
 
-        y[t] = sum over the experts e of token t of topk_weight * (swiglu(x[t] @ l1_weights[e].T) @ l2_weights[e].T)
+        h[t, k] = topk_weights[t, k] * silu(gate) * up        where gate, up = x[t] @ l1_weights[e].T, in f32, e = topk_idx[t, k]
+        y[t] = sum over k of bf16(h[t, k] @ l2_weights[e].T)
 
-    All ranks call it together. Tokens, their experts and their weights are read from the symmetric buffers; an expert -1 means none. Between
-    the GEMMs the activations are quantised to FP8 with one UE8M0 scale per 32 columns. Weights are as `transform_weights_for_mega_moe` of
-    the Python package returns them: gate and up rows interleaved in groups of eight, scales packed.
+    The tokens, their experts and their weights are read from the symmetric buffer; an expert -1 means none, and a token without experts gets
+    zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
+    at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
+
+    Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
+    eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
 
     Args:
         y (written): bf16 [num_tokens, hidden] rows, out
@@ -1426,7 +1435,7 @@ def fp8_fp4_mega_moe(
             l2_weights_sf: i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
-        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
+        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own
         rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
         num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
@@ -1434,17 +1443,18 @@ def fp8_fp4_mega_moe(
         recipe: each >= 1; (1, 1, 32)
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division
-        num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
         ValueError: also unless all of this holds:
             recipe[0] == 1 and recipe[1] == 1 and recipe[2] == 32
             num_experts == local_experts * len(sym_buffer_ptrs)
             hidden % 128 == 0 and intermediate % 128 == 0
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            there is one rank; calls of several ranks fail with NOT_SUPPORTED
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
     """
 
 def bf16_mega_moe(
@@ -1463,9 +1473,9 @@ def bf16_mega_moe(
     fast_math: bool,
     num_ring_tokens: int,
 ) -> None:
-    """A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
+    """A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
 
-    As `fp8_fp4_mega_moe` without scales: the activations between the GEMMs are rounded to BF16.
+    As `fp8_fp4_mega_moe` without scales: h is rounded to BF16.
 
     Args:
         y (written): bf16 [num_tokens, hidden] rows, out
@@ -1473,23 +1483,24 @@ def bf16_mega_moe(
         l2_weights: bf16 [local_experts, hidden, intermediate] contiguous; down
         cumulative_local_expert_recv_stats (written): i32 [local_experts] contiguous, inout; counts of received tokens are added
         sym_buffer (written): i8 | u8 [num_bytes] contiguous, inout; of this rank
-        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one
+        sym_buffer_ptrs: each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for its own
         rank_idx: >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
         num_max_tokens_per_rank: >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
         num_experts: 1 .. 65536; of all ranks together
         num_topk: 1 .. 65536; experts per token
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division
-        num_ring_tokens: 1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
         ValueError: also unless all of this holds:
             num_experts == local_experts * len(sym_buffer_ptrs)
             hidden % 128 == 0 and intermediate % 128 == 0
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
-
-    Not implemented: the mega MoE kernels come in a later release A call raises NotImplementedError.
+            there is one rank; calls of several ranks fail with NOT_SUPPORTED
+            it is a multiple of get_token_alignment_for_mega_moe()
+            it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
     """
 
 def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:

@@ -1509,23 +1509,6 @@ void get_symm_buffer_size_for_mega_moe_boxed(StableIValue *slots, uint64_t, uint
     slots[1] = result_1.release();
 }
 
-/* ---- _slice_symm_buffer_for_mega_moe ---- */
-
-struct _slice_symm_buffer_for_mega_moe_args {
-    explicit _slice_symm_buffer_for_mega_moe_args(const StableIValue *slots) noexcept
-        : buffer(slots[0]), layout_info(slots[1])
-    {
-    }
-    Tensor buffer;
-    Ints layout_info;
-};
-
-void _slice_symm_buffer_for_mega_moe_boxed(StableIValue *slots, uint64_t, uint64_t)
-{
-    _slice_symm_buffer_for_mega_moe_args args(slots);
-    refuse("_slice_symm_buffer_for_mega_moe", "not implemented: the mega MoE kernels come in a later release");
-}
-
 /* ---- fp8_fp4_mega_moe ---- */
 
 struct fp8_fp4_mega_moe_args {
@@ -1996,7 +1979,7 @@ const Operator operators[] = {
     {"_slice_symm_buffer_for_mega_moe",
      "_slice_symm_buffer_for_mega_moe(Tensor(a) buffer, int[] layout_info) -> (Tensor(a), Tensor(a), "
      "Tensor(a), Tensor(a), Tensor(a), Tensor(a), Tensor(a), Tensor(a))",
-     Keys::views, _slice_symm_buffer_for_mega_moe_boxed, nullptr},
+     Keys::views, nullptr, nullptr},
     {"fp8_fp4_mega_moe",
      "fp8_fp4_mega_moe(Tensor(y!) y, Tensor l1_weights, Tensor l1_weights_sf, Tensor l2_weights, Tensor "
      "l2_weights_sf, Tensor(stats!)? cumulative_local_expert_recv_stats, Tensor(sym!) sym_buffer, int[] "

@@ -1577,24 +1577,6 @@ void get_symm_buffer_size_for_mega_moe_boxed(const c10::OperatorHandle &, c10::D
     stack->emplace_back(result_1.release());
 }
 
-/* ---- _slice_symm_buffer_for_mega_moe ---- */
-
-struct _slice_symm_buffer_for_mega_moe_args {
-    explicit _slice_symm_buffer_for_mega_moe_args(const c10::IValue *slots)
-        : buffer(slots[0]), layout_info(slots[1])
-    {
-    }
-    Tensor buffer;
-    Ints layout_info;
-};
-
-void _slice_symm_buffer_for_mega_moe_boxed(const c10::OperatorHandle &, c10::DispatchKeySet, torch::jit::Stack *stack)
-{
-    const Slots slots(*stack, 2);
-    _slice_symm_buffer_for_mega_moe_args args(slots.data());
-    refuse("_slice_symm_buffer_for_mega_moe", "not implemented: the mega MoE kernels come in a later release");
-}
-
 /* ---- fp8_fp4_mega_moe ---- */
 
 struct fp8_fp4_mega_moe_args {
@@ -2129,7 +2111,7 @@ TORCH_LIBRARY_IMPL(deep_gemm, CompositeExplicitAutograd, m)
 
 TORCH_LIBRARY_IMPL(deep_gemm, CompositeImplicitAutograd, m)
 {
-    m.impl("_slice_symm_buffer_for_mega_moe", boxed<&_slice_symm_buffer_for_mega_moe_boxed>());
+    (void)m;
 }
 
 TORCH_LIBRARY_IMPL(deep_gemm, Meta, m)

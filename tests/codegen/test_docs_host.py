@@ -54,8 +54,7 @@ later(Tensor x) -> Tensor
 
 ## A view.
 buffer: u8 [n]
--> part: u8 [n]
-@backends ref
+-> part: u8 [n // 2], at n // 2
 view(Tensor(a) buffer) -> Tensor(a)
 """
 
@@ -93,6 +92,7 @@ def text() -> str:
         "(`NotImplementedError` in Python).",
         "| `y` | `Tensor` | `f32 [n, 2]` |  |",
         "**C:** `my_later`, and `my_later_out` for the shape of the result.",
+        "| `part` | `Tensor` | `u8 [n // 2], at n // 2` |  |",
         "**C:** not there, since its results are views of an argument.",
     ],
 )

@@ -51,6 +51,22 @@ PAGED = {
     "schedule_meta": [[0, 0], [0, 1], [1, 0], [2, 0]],
     "clean_logits": True,
 }
+MEGA_MOE = {
+    "num_tokens": 3,
+    "local_experts": 2,
+    "num_experts": 2,
+    "num_topk": 1,
+    "hidden": 128,
+    "intermediate": 128,
+    "sym_buffer_ptrs": [64],
+    "rank_idx": 0,
+    "num_max_tokens_per_rank": 384,
+    "recipe": [1, 1, 32],
+    "num_ring_tokens": 384,
+    "num_bytes": 400_000,
+    "sym_buffer": [1] * 40_000 + [0] * 360_000,  # some of x; everything goes to expert 0
+    "cumulative_local_expert_recv_stats": [0],
+}
 CHOICES: dict[str, dict[str, Any]] = {
     "m_grouped_fp8_fp4_gemm_nt_contiguous": M_GROUPED,
     "m_grouped_fp8_fp4_gemm_nn_contiguous": M_GROUPED,
@@ -77,6 +93,21 @@ CHOICES: dict[str, dict[str, Any]] = {
     "fp8_fp4_paged_mqa_logits": PAGED,
     "fp8_paged_mqa_logits": PAGED,
     "per_channel_cast_to_fp8": {"gran_k": 2},
+    "get_ring_limit_for_mega_moe": {"num_max_tokens_per_rank": 768},
+    "get_symm_buffer_size_for_mega_moe": {
+        "num_experts": 4,
+        "num_max_tokens_per_rank": 384,
+        "hidden": 256,
+        "intermediate_hidden": 128,
+        "num_ring_tokens": 768,
+    },
+    "_slice_symm_buffer_for_mega_moe": {
+        "num_bytes": 2432,
+        "buffer": [1],
+        "layout_info": [2, 128, 256, 1, 4, 4, 1, 0, 256, 384, 512, 640, 1152, 1280, 2304],
+    },
+    "fp8_fp4_mega_moe": MEGA_MOE,
+    "bf16_mega_moe": MEGA_MOE,
     "get_tma_aligned_size": {"x": 7, "element_size": 4},
     "set_mk_alignment_for_contiguous_layout": {"new_value": 128},
     "set_num_sms": {"new_num_sms": 100},

@@ -18,10 +18,7 @@ import torch
 from torch import Tensor
 
 import deep_gemm
-from codegen import model as m
 from deep_gemm import _C
-
-from samples import all_operators
 
 PACKAGE = Path(deep_gemm.__file__).parent
 
@@ -88,29 +85,6 @@ def test_errors_say_what_is_wrong(kind: type[Exception], text: str, call: Callab
     assert str(caught.value) == text
     assert type(caught.value) is kind
     assert caught.value.__cause__ is None
-
-
-def test_operators_without_a_kernel_say_so() -> None:
-    missing = [op for op in all_operators() if not op.backends and not any(a.is_tensor for a in op.schema.args)]
-    if not missing:
-        pytest.skip("every operator has a kernel")
-    values = {"int": 1, "str": "swiglu", "bool": False}
-    for op in missing:
-        arguments = {a.name: values[a.type.name] for a, c in zip(op.schema.args, op.contracts) if isinstance(a.type, m.Base)}
-        arguments |= {c.name: c.one_of[0] for c in op.contracts if isinstance(c, m.ValueContract) and c.one_of}
-        arguments |= {name: 256 for name in arguments if name.endswith("hidden")}
-        with pytest.raises(NotImplementedError) as caught:
-            getattr(_C, op.symbol)(**arguments)
-        assert str(caught.value) == f"{op.symbol}: not implemented: {op.refusal}"
-
-
-def test_the_slicing_operator_says_that_it_has_no_kernel() -> None:
-    op = next(op for op in all_operators() if op.returns_views)
-    if op.backends:
-        pytest.skip(f"{op.symbol} has a kernel")
-    with pytest.raises(NotImplementedError) as caught:
-        getattr(_C, op.symbol)(torch.zeros(8, dtype=torch.int8), [1])
-    assert str(caught.value) == f"{op.symbol}: not implemented: {op.refusal}"
 
 
 def test_a_dtype_that_torch_has_and_we_do_not() -> None:

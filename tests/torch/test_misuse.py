@@ -492,9 +492,3 @@ def test_malformed_call_is_refused(op: str, row: int) -> None:
     assert str(raised.value) == (text if "() " in text else f"{getattr(_C, op).__name__}: {text}")
     assert [bytes_of(t) for t in tensors] == before
     assert (_C.get_num_sms(), _C.get_tc_util(), _C.get_mk_alignment_for_contiguous_layout()) == settings
-
-
-def test_declared_operator_says_that_it_has_no_kernel() -> None:
-    with pytest.raises(NotImplementedError) as raised:
-        _C.get_token_alignment_for_mega_moe()
-    assert str(raised.value) == "get_token_alignment_for_mega_moe: not implemented: the mega MoE kernels come in a later release"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -165,6 +166,78 @@ def check_one_device(op: str, *tensors: Tensor | None) -> None:
     devices = {str(x.device) for x in tensors if x is not None}
     if len(devices) > 1:
         raise ValueError(f"{op}: the tensors are on different devices: {', '.join(sorted(devices))}")
+
+
+# ---- views of an argument ------------------------------------------------------------------------------------
+
+_LIBRARIES: list[Any] = []  # a registration lasts as long as its library
+
+
+def views(namespace: str, name: str) -> Callable[[_Function], _Function]:
+    """Registers a function that makes views of an argument: the whole operator, of which torch sees what it is made of."""
+
+    def register(function: _Function) -> _Function:
+        new_library: Callable[[str, str], Any] = getattr(torch.library, "Library")
+        library = new_library(namespace, "IMPL")
+        library.impl(name, function, "CompositeImplicitAutograd")
+        _LIBRARIES.append(library)
+        return function
+
+    return register
+
+
+def check_tensor(
+    op: str, name: str, x: Tensor, dtypes: Sequence[torch.dtype], fits: Callable[[], bool], contract: str
+) -> None:
+    if x.dtype in dtypes and fits():
+        return
+    layout = "" if x.is_contiguous() else f" strides {list(x.stride())}"
+    kind = ValueError if x.dtype in dtypes else TypeError
+    raise kind(f"{op}: {name} is {str(x.dtype).removeprefix('torch.')} {list(x.shape)}{layout}, expected {contract}")
+
+
+def check_value(op: str, name: str, value: object, holds: bool, contract: str) -> None:
+    if not holds:
+        raise ValueError(f"{op}: {name} is {value}, expected {contract}")
+
+
+def check_condition(op: str, holds: bool, text: str) -> None:
+    if not holds:
+        raise ValueError(f"{op}: {text}")
+
+
+def view(
+    op: str,
+    name: str,
+    base_name: str,
+    base: Tensor,
+    *,
+    at: int,
+    shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The tensor of this shape and dtype that begins ``at`` bytes behind the begin of base, which is contiguous."""
+    is_empty = 0 in shape
+    if strides is None or is_empty:
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    elements = 0 if is_empty else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
+    end = at + elements * dtype.itemsize
+    num_bytes = base.numel() * base.element_size()
+    if at < 0 or end > num_bytes:
+        raise ValueError(f"{op}: {name} is bytes {at} .. {end} of {base_name}, which has {num_bytes}")
+    if at % dtype.itemsize != 0:
+        raise ValueError(f"{op}: {name} begins at byte {at} of {base_name}, expected a multiple of {dtype.itemsize}")
+    flat = base.view(-1).view(torch.uint8)[at:end].view(dtype)
+    # Compact with its axes in another order, as most are: torch.compile cannot write through as_strided().
+    order = sorted(range(len(shape)), key=lambda axis: strides[axis], reverse=True)
+    permuted = [shape[axis] for axis in order]
+    if all(strides[axis] == math.prod(permuted[i + 1 :]) for i, axis in enumerate(order)):
+        return flat.view(permuted).permute(sorted(range(len(shape)), key=lambda axis: order[axis]))
+    return flat.as_strided(shape, strides, flat.storage_offset())
+
+
+# ---- for fakes and views -------------------------------------------------------------------------------------
 
 
 def dtype_of(x: Tensor | torch.dtype) -> torch.dtype:

@@ -1,13 +1,27 @@
-"""Mega MoE: dispatch, two grouped GEMMs and combine in one kernel over symmetric memory.
+"""Mega MoE: a whole MoE layer in one call, over a symmetric buffer that holds tokens, routes and all that is between the two GEMMs.
 
-Its kernels are not in this release. The names are here, so that callers can look them up, and each says so when it is called.
+    buffer = get_symm_buffer_for_mega_moe(group, num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden)
+    l1, l2 = transform_weights_for_mega_moe(l1, l2)              # once
+    buffer.x[:n], buffer.x_sf[:n], buffer.topk_idx[:n], buffer.topk_weights[:n] = ...
+    fp8_fp4_mega_moe(y, l1, l2, buffer)                          # y is [n, hidden]
+
+There are kernels for the CPU and one rank; a group of more ranks is refused with NotImplementedError.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import warnings
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import torch
 from torch import Tensor
+
+from . import _C  # pyright: ignore[reportPrivateUsage]
+from .utils.scales import align, describe, require_tensor
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = [
     "SymmBuffer",
@@ -17,57 +31,169 @@ __all__ = [
     "transform_weights_for_mega_moe",
 ]
 
+_Weights = TypeVar("_Weights", Tensor, tuple[Tensor, Tensor])
 
-def _not_implemented(name: str) -> NoReturn:
-    raise NotImplementedError(f"{name}: not implemented: mega MoE has no kernel in this release")
+_PREFILL_TOKENS = 6144  # a rank with as many tokens in a call does no decoding
+_PREFILL_RING = 768 * 1024  # tokens; one expert at a time fits a budget of some GB
+_DECODE_RING_OF = (4096, 432 // 72, 6, 72)  # tokens per rank, experts per rank, experts per token, ranks: a large decoding set-up
+
+
+# ---- the buffer ----------------------------------------------------------------------------------------------
 
 
 class SymmBuffer:
-    """The symmetric memory of one rank, with eight views of it as attributes."""
+    """The symmetric memory of one rank, with eight views of it as attributes.
+
+    `x`, `x_sf`, `topk_idx` and `topk_weights` are for the caller to fill, one row per token; the others are workspace, and hold what the
+    last call left there. The buffer begins as zeros, on torch's default device. Without a group there is one rank.
+    """
 
     x: Tensor
+    """Tokens, FP8 or BF16 [num_max_tokens_per_rank, hidden]."""
     x_sf: Tensor | None
+    """Scales of x, four UE8M0 bytes in an int32, [num_max_tokens_per_rank, hidden / 128]; None for BF16."""
     topk_idx: Tensor
+    """The experts of each token, int64 [num_max_tokens_per_rank, num_topk]; -1: none."""
     topk_weights: Tensor
+    """f32 [num_max_tokens_per_rank, num_topk]."""
     l1_acts: Tensor
     l1_acts_sf: Tensor | None
     l2_acts: Tensor
     l2_acts_sf: Tensor | None
+    buffer: Tensor
+    """All of it, int8."""
+    handle: Any
+    """Its `buffer_ptrs` are the addresses of the buffers of all ranks."""
 
     def __init__(
         self,
-        group: Any,
+        group: ProcessGroup | None,
         num_experts: int,
         num_max_tokens_per_rank: int,
         num_topk: int,
         hidden: int,
         intermediate_hidden: int,
         num_ring_tokens: int,
-        mma_type: str = "fp8xfp4",
-        activation: str = "swiglu",
+        mma_type: Literal["fp8xfp4", "bf16xbf16"] = "fp8xfp4",
+        activation: Literal["swiglu"] = "swiglu",
     ) -> None:
-        _not_implemented("SymmBuffer")
+        self.group = group
+        self.num_experts = num_experts
+        self.num_max_tokens_per_rank = num_max_tokens_per_rank
+        self.num_topk = num_topk
+        self.hidden = hidden
+        self.intermediate_hidden = intermediate_hidden
+        self.num_ring_tokens = num_ring_tokens
+        num_ranks = _num_ranks(group)
+        if num_ranks != 1:
+            raise NotImplementedError(f"SymmBuffer: group has {num_ranks} ranks, expected 1: there is no kernel for several ranks")
+        num_bytes, layout = _C.get_symm_buffer_size_for_mega_moe(
+            num_ranks,
+            num_experts,
+            num_max_tokens_per_rank,
+            num_topk,
+            hidden,
+            intermediate_hidden,
+            mma_type,
+            activation,
+            num_ring_tokens,
+        )
+        self.buffer = torch.zeros(num_bytes, dtype=torch.int8)
+        self.handle = SimpleNamespace(buffer_ptrs=[self.buffer.data_ptr()])
+        views = _C._slice_symm_buffer_for_mega_moe(self.buffer, layout)  # pyright: ignore[reportPrivateUsage]
+        self.x, x_sf, self.topk_idx, self.topk_weights, self.l1_acts, l1_acts_sf, self.l2_acts, l2_acts_sf = views
+        has_scales = mma_type == "fp8xfp4"
+        self.x_sf = x_sf if has_scales else None
+        self.l1_acts_sf = l1_acts_sf if has_scales else None
+        self.l2_acts_sf = l2_acts_sf if has_scales else None
 
     def destroy(self) -> None:
-        _not_implemented("SymmBuffer.destroy")
+        """Lets go of the memory; the object cannot be used any more."""
+        for name in ("group", "handle", "buffer"):
+            setattr(self, name, None)
+        for name in ("x", "x_sf", "topk_idx", "topk_weights", "l1_acts", "l1_acts_sf", "l2_acts", "l2_acts_sf"):
+            setattr(self, name, None)
+
+
+def _num_ranks(group: ProcessGroup | None) -> int:
+    return 1 if group is None else group.size()
 
 
 def get_symm_buffer_for_mega_moe(
-    group: Any,
+    group: ProcessGroup | None,
     num_experts: int,
     num_max_tokens_per_rank: int,
     num_topk: int,
     hidden: int,
     intermediate_hidden: int,
     use_fp8_dispatch: bool | None = None,
-    mma_type: str = "fp8xfp4",
-    activation: str = "swiglu",
+    mma_type: Literal["fp8xfp4", "bf16xbf16"] = "fp8xfp4",
+    activation: Literal["swiglu"] = "swiglu",
 ) -> SymmBuffer:
-    _not_implemented("get_symm_buffer_for_mega_moe")
+    """A buffer for at least num_max_tokens_per_rank tokens, with a ring of DeepGEMM's size: all experts at once for small
+    calls, as much as fits a budget of some GB otherwise."""
+    alignment = _C.get_token_alignment_for_mega_moe()
+    tokens = align(num_max_tokens_per_rank, alignment)
+    num_ranks = _num_ranks(group)
+    least, greatest = _C.get_ring_limit_for_mega_moe(tokens, max(num_experts // num_ranks, 1), num_topk, num_ranks)
+    if tokens >= _PREFILL_TOKENS:
+        wanted = align(_PREFILL_RING, alignment)
+    else:
+        wanted = _C.get_ring_limit_for_mega_moe(align(_DECODE_RING_OF[0], alignment), *_DECODE_RING_OF[1:])[1]
+    if use_fp8_dispatch is not None:
+        if use_fp8_dispatch != mma_type.startswith("fp8"):
+            raise ValueError(
+                f"get_symm_buffer_for_mega_moe: use_fp8_dispatch is {use_fp8_dispatch}, but mma_type is {mma_type!r}"
+            )
+        warnings.warn("`use_fp8_dispatch` is deprecated, `mma_type` says it", DeprecationWarning, stacklevel=2)
+    ring = min(max(wanted, least), greatest)
+    return SymmBuffer(group, num_experts, tokens, num_topk, hidden, intermediate_hidden, ring, mma_type, activation)
 
 
-def transform_weights_for_mega_moe(l1_weights: Any, l2_weights: Any, activation: str = "swiglu") -> tuple[Any, Any]:
-    _not_implemented("transform_weights_for_mega_moe")
+# ---- weights -------------------------------------------------------------------------------------------------
+
+
+def transform_weights_for_mega_moe(
+    l1_weights: _Weights, l2_weights: _Weights, activation: Literal["swiglu"] = "swiglu"
+) -> tuple[_Weights, _Weights]:
+    """The weights as the kernels take them: gate and up rows of l1_weights [experts, gate then up, hidden] interleaved, and
+    packed scales, where there are any, in the order of tensor cores. l1_weights and l2_weights are tensors, or pairs with scales."""
+    if activation != "swiglu":
+        raise ValueError(f"transform_weights_for_mega_moe: activation is {activation!r}, expected 'swiglu'")
+    if isinstance(l1_weights, tuple) and isinstance(l2_weights, tuple):
+        l1, l1_sf = l1_weights
+        l2, l2_sf = l2_weights
+        return (_interleave_weights(l1), _transpose_sf_for_utccp(_interleave_weights(l1_sf))), (l2, _transpose_sf_for_utccp(l2_sf))
+    if isinstance(l1_weights, tuple) or isinstance(l2_weights, tuple):
+        raise TypeError("transform_weights_for_mega_moe: l1_weights and l2_weights must both be tensors, or both pairs with scales")
+    return _interleave_weights(l1_weights), l2_weights
+
+
+def _interleave_weights(t: Tensor, gran: int = 8) -> Tensor:
+    """[gate, up] along dimension 1 as gran rows of gate, gran rows of up, gran rows of gate, ...; strides stay."""
+    require_tensor("_interleave_weights", "t", t)
+    if t.dim() < 2 or t.size(1) % (2 * gran) != 0:
+        raise ValueError(f"_interleave_weights: dimension 1 of t must be a multiple of {2 * gran}, got {describe(t)}")
+    order = torch.arange(t.size(1), device=t.device).view(2, -1, gran).transpose(0, 1).reshape(-1)
+    is_fp4 = t.dtype == torch.float4_e2m1fn_x2  # which torch can do little with
+    source = t.view(torch.uint8) if is_fp4 else t
+    result = torch.empty_like(source).copy_(source[:, order])
+    return result.view(t.dtype) if is_fp4 else result
+
+
+def _transpose_sf_for_utccp(sf: Tensor) -> Tensor:
+    """Each 128 rows of packed scales [groups, mn, words] in the order 0, 32, 64, 96, 1, 33, ...; strides stay."""
+    require_tensor("_transpose_sf_for_utccp", "sf", sf)
+    if sf.dtype != torch.int32 or sf.dim() != 3 or sf.size(1) % 128 != 0:
+        raise ValueError(f"_transpose_sf_for_utccp: sf must be int32 [groups, a multiple of 128, words], got {describe(sf)}")
+    order = torch.arange(sf.size(1), device=sf.device).view(-1, 4, 32).transpose(1, 2).reshape(-1)
+    return torch.empty_like(sf).copy_(sf[:, order])
+
+
+_interleave_l1_weights = _interleave_weights  # callers look it up under both names
+
+
+# ---- the layer -----------------------------------------------------------------------------------------------
 
 
 def fp8_fp4_mega_moe(
@@ -77,11 +203,29 @@ def fp8_fp4_mega_moe(
     sym_buffer: SymmBuffer,
     cumulative_local_expert_recv_stats: Tensor | None = None,
     recipe: tuple[int, int, int] = (1, 1, 32),
-    activation: str = "swiglu",
+    activation: Literal["swiglu"] = "swiglu",
     activation_clamp: float | None = None,
     fast_math: bool = True,
 ) -> None:
-    _not_implemented("fp8_fp4_mega_moe")
+    """The layer over the first y.size(0) tokens of sym_buffer, into y; FP8 activations, FP4 weights as
+    `transform_weights_for_mega_moe` returns them. The operator of the same name has the formula."""
+    _C.fp8_fp4_mega_moe(
+        y,
+        l1_weights,
+        l2_weights,
+        cumulative_local_expert_recv_stats,
+        sym_buffer.buffer,
+        sym_buffer.handle.buffer_ptrs,
+        _rank(sym_buffer.group),
+        sym_buffer.num_max_tokens_per_rank,
+        sym_buffer.num_experts,
+        sym_buffer.num_topk,
+        recipe,
+        activation,
+        activation_clamp,
+        fast_math,
+        sym_buffer.num_ring_tokens,
+    )
 
 
 def bf16_mega_moe(
@@ -90,22 +234,28 @@ def bf16_mega_moe(
     l2_weights: Tensor,
     sym_buffer: SymmBuffer,
     cumulative_local_expert_recv_stats: Tensor | None = None,
-    activation: str = "swiglu",
+    activation: Literal["swiglu"] = "swiglu",
     activation_clamp: float | None = None,
     fast_math: bool = True,
 ) -> None:
-    _not_implemented("bf16_mega_moe")
+    """The layer over the first y.size(0) tokens of sym_buffer, into y, all in BF16."""
+    _C.bf16_mega_moe(
+        y,
+        l1_weights,
+        l2_weights,
+        cumulative_local_expert_recv_stats,
+        sym_buffer.buffer,
+        sym_buffer.handle.buffer_ptrs,
+        _rank(sym_buffer.group),
+        sym_buffer.num_max_tokens_per_rank,
+        sym_buffer.num_experts,
+        sym_buffer.num_topk,
+        activation,
+        activation_clamp,
+        fast_math,
+        sym_buffer.num_ring_tokens,
+    )
 
 
-# Looked up by callers, under both names of the first one.
-
-
-def _interleave_weights(*args: Any, **kwargs: Any) -> Any:
-    _not_implemented("_interleave_weights")
-
-
-def _transpose_sf_for_utccp(*args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
-    _not_implemented("_transpose_sf_for_utccp")
-
-
-_interleave_l1_weights = _interleave_weights
+def _rank(group: ProcessGroup | None) -> int:
+    return 0 if group is None else group.rank()

@@ -2404,7 +2404,7 @@ inline Tensor cast_back_from_fp4(const TensorView &packed, const TensorView &sf,
  *
  *   alignment  result
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref. */
 inline int64_t get_token_alignment_for_mega_moe(Handle ctx = {})
 {
     int64_t alignment{};
@@ -2417,6 +2417,9 @@ inline int64_t get_token_alignment_for_mega_moe(Handle ctx = {})
 /** The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts
  * of a rank.
  *
+ * One expert may receive all tokens of all ranks. All experts of a rank receive no more than `num_topk` rows per token, each expert filled
+ * up to the alignment, and no more than all tokens each.
+ *
  *   num_max_tokens_per_rank  0 .. 2147483647; the most tokens that a rank has in a call
  *   num_experts_per_rank     1 .. 65536; experts that a rank holds
  *   num_topk                 1 .. 65536; experts per token
@@ -2424,7 +2427,10 @@ inline int64_t get_token_alignment_for_mega_moe(Handle ctx = {})
  *   min_ring_tokens          result
  *   max_ring_tokens          result
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *
+ * Backends: ref. */
 inline std::tuple<int64_t, int64_t> get_ring_limit_for_mega_moe(int64_t num_max_tokens_per_rank, int64_t num_experts_per_rank,
                                                                 int64_t num_topk, int64_t num_ranks, Handle ctx = {})
 {
@@ -2454,8 +2460,10 @@ inline std::tuple<int64_t, int64_t> get_ring_limit_for_mega_moe(int64_t num_max_
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - num_experts must be a multiple of num_ranks: num_experts % num_ranks == 0
  *   - hidden and intermediate_hidden must be multiples of 128: hidden % 128 == 0 and intermediate_hidden % 128 == 0
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref. */
 inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_moe(int64_t num_ranks, int64_t num_experts,
                                                                                    int64_t num_max_tokens_per_rank,
                                                                                    int64_t num_topk, int64_t hidden,
@@ -2475,13 +2483,17 @@ inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_m
 
 /* ---- fp8_fp4_mega_moe ---- */
 
-/** A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
+/** A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
  *
- *     y[t] = sum over the experts e of token t of topk_weight * (swiglu(x[t] @ l1_weights[e].T) @ l2_weights[e].T)
+ *     h[t, k] = topk_weights[t, k] * silu(gate) * up        where gate, up = x[t] @ l1_weights[e].T, in f32, e = topk_idx[t, k]
+ *     y[t] = sum over k of bf16(h[t, k] @ l2_weights[e].T)
  *
- * All ranks call it together. Tokens, their experts and their weights are read from the symmetric buffers; an expert -1 means none. Between
- * the GEMMs the activations are quantised to FP8 with one UE8M0 scale per 32 columns. Weights are as `transform_weights_for_mega_moe` of
- * the Python package returns them: gate and up rows interleaved in groups of eight, scales packed.
+ * The tokens, their experts and their weights are read from the symmetric buffer; an expert -1 means none, and a token without experts gets
+ * zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
+ * at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
+ *
+ * Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
+ * eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
  *
  *   y                                   bf16 [num_tokens, hidden] rows, out
  *   l1_weights                          f4e2m1 [local_experts, intermediate * 2, hidden] contiguous; gate and up
@@ -2490,7 +2502,8 @@ inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_m
  *   l2_weights_sf                       i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
  *   cumulative_local_expert_recv_stats  i32 [local_experts] contiguous, inout; counts of received tokens are added
  *   sym_buffer                          i8 | u8 [num_bytes] contiguous, inout; of this rank
- *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one
+ *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for
+ *                                       its own
  *   rank_idx                            >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
  *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
  *   num_experts                         1 .. 65536; of all ranks together
@@ -2498,17 +2511,21 @@ inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_m
  *   recipe                              each >= 1; (1, 1, 32)
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division
- *   num_ring_tokens                     1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+ *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - the recipe of mega MoE is (1, 1, 32): recipe[0] == 1 and recipe[1] == 1 and recipe[2] == 32
  *   - num_experts must be the experts of l1_weights times the number of ranks: num_experts == local_experts *
  *     len(sym_buffer_ptrs)
  *   - hidden and intermediate size must be multiples of 128: hidden % 128 == 0 and intermediate % 128 == 0
- *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
+ *   - sym_buffer_ptrs: there is one rank; calls of several ranks fail with NOT_SUPPORTED
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+ *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
+ *     or experts
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 inline void fp8_fp4_mega_moe(const TensorRef &y, const TensorView &l1_weights, const TensorView &l1_weights_sf,
                              const TensorView &l2_weights, const TensorView &l2_weights_sf,
                              const std::optional<TensorRef> &cumulative_local_expert_recv_stats, const TensorRef &sym_buffer,
@@ -2525,32 +2542,37 @@ inline void fp8_fp4_mega_moe(const TensorRef &y, const TensorView &l1_weights, c
 
 /* ---- bf16_mega_moe ---- */
 
-/** A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
+/** A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
  *
- * As `fp8_fp4_mega_moe` without scales: the activations between the GEMMs are rounded to BF16.
+ * As `fp8_fp4_mega_moe` without scales: h is rounded to BF16.
  *
  *   y                                   bf16 [num_tokens, hidden] rows, out
  *   l1_weights                          bf16 [local_experts, intermediate * 2, hidden] contiguous; gate and up
  *   l2_weights                          bf16 [local_experts, hidden, intermediate] contiguous; down
  *   cumulative_local_expert_recv_stats  i32 [local_experts] contiguous, inout; counts of received tokens are added
  *   sym_buffer                          i8 | u8 [num_bytes] contiguous, inout; of this rank
- *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one
+ *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for
+ *                                       its own
  *   rank_idx                            >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
  *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
  *   num_experts                         1 .. 65536; of all ranks together
  *   num_topk                            1 .. 65536; experts per token
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division
- *   num_ring_tokens                     1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+ *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - num_experts must be the experts of l1_weights times the number of ranks: num_experts == local_experts *
  *     len(sym_buffer_ptrs)
  *   - hidden and intermediate size must be multiples of 128: hidden % 128 == 0 and intermediate % 128 == 0
- *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
+ *   - sym_buffer_ptrs: there is one rank; calls of several ranks fail with NOT_SUPPORTED
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+ *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
+ *     or experts
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 inline void bf16_mega_moe(const TensorRef &y, const TensorView &l1_weights, const TensorView &l2_weights,
                           const std::optional<TensorRef> &cumulative_local_expert_recv_stats, const TensorRef &sym_buffer,
                           Ints sym_buffer_ptrs, int64_t rank_idx, int64_t num_max_tokens_per_rank, int64_t num_experts,

@@ -1676,13 +1676,16 @@ DG_API DG_MUST_USE dg_status dg_cast_back_from_fp4_out(dg_context *ctx, const dg
  *
  *   alignment  result
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref. */
 DG_API DG_MUST_USE dg_status dg_get_token_alignment_for_mega_moe(dg_context *ctx, int64_t *alignment);
 
 /* ---- get_ring_limit_for_mega_moe ---- */
 
 /* The least and the greatest useful size of the ring that holds dispatched tokens, in tokens: for one expert at a time, and for all experts
  * of a rank.
+ *
+ * One expert may receive all tokens of all ranks. All experts of a rank receive no more than `num_topk` rows per token, each expert filled
+ * up to the alignment, and no more than all tokens each.
  *
  *   num_max_tokens_per_rank  0 .. 2147483647; the most tokens that a rank has in a call
  *   num_experts_per_rank     1 .. 65536; experts that a rank holds
@@ -1691,7 +1694,10 @@ DG_API DG_MUST_USE dg_status dg_get_token_alignment_for_mega_moe(dg_context *ctx
  *   min_ring_tokens          result
  *   max_ring_tokens          result
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *
+ * Backends: ref. */
 DG_API DG_MUST_USE dg_status dg_get_ring_limit_for_mega_moe(dg_context *ctx, int64_t num_max_tokens_per_rank,
                                                             int64_t num_experts_per_rank, int64_t num_topk, int64_t num_ranks,
                                                             int64_t *min_ring_tokens, int64_t *max_ring_tokens);
@@ -1715,8 +1721,10 @@ DG_API DG_MUST_USE dg_status dg_get_ring_limit_for_mega_moe(dg_context *ctx, int
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - num_experts must be a multiple of num_ranks: num_experts % num_ranks == 0
  *   - hidden and intermediate_hidden must be multiples of 128: hidden % 128 == 0 and intermediate_hidden % 128 == 0
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref. */
 DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ctx, int64_t num_ranks, int64_t num_experts,
                                                                   int64_t num_max_tokens_per_rank, int64_t num_topk,
                                                                   int64_t hidden, int64_t intermediate_hidden, dg_str mma_type,
@@ -1726,13 +1734,17 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
 
 /* ---- fp8_fp4_mega_moe ---- */
 
-/* A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
+/* A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; FP8 activations, FP4 weights.
  *
- *     y[t] = sum over the experts e of token t of topk_weight * (swiglu(x[t] @ l1_weights[e].T) @ l2_weights[e].T)
+ *     h[t, k] = topk_weights[t, k] * silu(gate) * up        where gate, up = x[t] @ l1_weights[e].T, in f32, e = topk_idx[t, k]
+ *     y[t] = sum over k of bf16(h[t, k] @ l2_weights[e].T)
  *
- * All ranks call it together. Tokens, their experts and their weights are read from the symmetric buffers; an expert -1 means none. Between
- * the GEMMs the activations are quantised to FP8 with one UE8M0 scale per 32 columns. Weights are as `transform_weights_for_mega_moe` of
- * the Python package returns them: gate and up rows interleaved in groups of eight, scales packed.
+ * The tokens, their experts and their weights are read from the symmetric buffer; an expert -1 means none, and a token without experts gets
+ * zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
+ * at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
+ *
+ * Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
+ * eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
  *
  *   y                                   bf16 [num_tokens, hidden] rows, out
  *   l1_weights                          f4e2m1 [local_experts, intermediate * 2, hidden] contiguous; gate and up
@@ -1741,7 +1753,8 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
  *   l2_weights_sf                       i32 [local_experts, hidden, ceil(intermediate / 128)]; scales of l2_weights, packed
  *   cumulative_local_expert_recv_stats  i32 [local_experts] contiguous, inout; counts of received tokens are added
  *   sym_buffer                          i8 | u8 [num_bytes] contiguous, inout; of this rank
- *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one
+ *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for
+ *                                       its own
  *   rank_idx                            >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
  *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
  *   num_experts                         1 .. 65536; of all ranks together
@@ -1749,17 +1762,21 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
  *   recipe                              each >= 1; (1, 1, 32)
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division
- *   num_ring_tokens                     1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+ *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - the recipe of mega MoE is (1, 1, 32): recipe[0] == 1 and recipe[1] == 1 and recipe[2] == 32
  *   - num_experts must be the experts of l1_weights times the number of ranks: num_experts == local_experts *
  *     len(sym_buffer_ptrs)
  *   - hidden and intermediate size must be multiples of 128: hidden % 128 == 0 and intermediate % 128 == 0
- *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
+ *   - sym_buffer_ptrs: there is one rank; calls of several ranks fail with NOT_SUPPORTED
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+ *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
+ *     or experts
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, const dg_tensor *l1_weights,
                                                  const dg_tensor *l1_weights_sf, const dg_tensor *l2_weights,
                                                  const dg_tensor *l2_weights_sf, dg_tensor *cumulative_local_expert_recv_stats,
@@ -1770,32 +1787,37 @@ DG_API DG_MUST_USE dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, 
 
 /* ---- bf16_mega_moe ---- */
 
-/* A whole expert-parallel MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
+/* A whole MoE layer in one call: dispatch, first GEMM, SwiGLU, second GEMM, combine; BF16 activations and weights.
  *
- * As `fp8_fp4_mega_moe` without scales: the activations between the GEMMs are rounded to BF16.
+ * As `fp8_fp4_mega_moe` without scales: h is rounded to BF16.
  *
  *   y                                   bf16 [num_tokens, hidden] rows, out
  *   l1_weights                          bf16 [local_experts, intermediate * 2, hidden] contiguous; gate and up
  *   l2_weights                          bf16 [local_experts, hidden, intermediate] contiguous; down
  *   cumulative_local_expert_recv_stats  i32 [local_experts] contiguous, inout; counts of received tokens are added
  *   sym_buffer                          i8 | u8 [num_bytes] contiguous, inout; of this rank
- *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one
+ *   sym_buffer_ptrs                     each > 0; address of the buffer of each rank, mapped on this one; sym_buffer stands for
+ *                                       its own
  *   rank_idx                            >= 0, < len(sym_buffer_ptrs); this rank's place in sym_buffer_ptrs
  *   num_max_tokens_per_rank             >= num_tokens, <= 2147483647; the most tokens that a rank has in a call
  *   num_experts                         1 .. 65536; of all ranks together
  *   num_topk                            1 .. 65536; experts per token
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division
- *   num_ring_tokens                     1 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
+ *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - num_experts must be the experts of l1_weights times the number of ranks: num_experts == local_experts *
  *     len(sym_buffer_ptrs)
  *   - hidden and intermediate size must be multiples of 128: hidden % 128 == 0 and intermediate % 128 == 0
- *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for
+ *   - sym_buffer_ptrs: there is one rank; calls of several ranks fail with NOT_SUPPORTED
+ *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
+ *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
+ *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
+ *     or experts
  *
- * DG_ERR_NOT_SUPPORTED for every valid call, not implemented: the mega MoE kernels come in a later release. */
+ * Backends: ref avx2 avx512 amx. */
 DG_API DG_MUST_USE dg_status dg_bf16_mega_moe(dg_context *ctx, dg_tensor *y, const dg_tensor *l1_weights,
                                               const dg_tensor *l2_weights, dg_tensor *cumulative_local_expert_recv_stats,
                                               dg_tensor *sym_buffer, dg_ints sym_buffer_ptrs, int64_t rank_idx,
