@@ -1,9 +1,9 @@
 /* The steps of mega MoE between its GEMMs, on the CPU. Read ops/mega_moe.h first: it has the formulas.
  *
- * SwiGLU is in double and rounded once to f32; from there on the arithmetic is that of the casts, in cast_element.h. Every row is made by
- * one task from that row alone, so results do not depend on how many threads there are.
+ * SwiGLU is in double and rounded once, to f32. Every row is made by one task from that row alone, so results do not depend on how many
+ * threads there are.
  */
-#include "cast_element.h"
+#include "core/dtype.h"
 #include "ops/mega_moe.h"
 
 #include <math.h>
@@ -62,57 +62,26 @@ static double at_least(double x, double limit)
     return x < limit ? limit : x;
 }
 
-/* h of one row in column j, before it is rounded. */
-static double activated(const struct dg_mega_moe_args *args, int64_t row, int64_t j)
+/* h of a row. It may be the gate_up that it is computed from: column j lies at or before those that it reads. */
+static void activate_row(const struct dg_mega_moe_args *args, const float *gate_up, double weight, float *h)
 {
-    const float *group = args->gate_up + row * 2 * args->intermediate + j / GROUP * 2 * GROUP;
-    const double gate = at_most(group[j % GROUP], args->clamp);
-    const double up = at_least(at_most(group[GROUP + j % GROUP], args->clamp), -args->clamp);
-    const double silu = gate / (1 + exp(-gate));
-    return silu * up * args->l1_weights[row];
-}
-
-/* One block of a row to FP8: its codes, and its byte of the row's scales. */
-static void quantise_block(const struct dg_mega_moe_args *args, int64_t row, int64_t block)
-{
-    float h[DG_MEGA_MOE_GRAN];
-    uint32_t largest = 0;
-    for (int64_t j = 0; j < DG_MEGA_MOE_GRAN; j++) {
-        h[j] = (float)activated(args, row, block * DG_MEGA_MOE_GRAN + j);
-        const uint32_t magnitude = magnitude_bits(h[j]);
-        largest = magnitude > largest ? magnitude : largest;
+    for (int64_t j = 0; j < args->intermediate; j++) {
+        const int64_t column = j / GROUP * 2 * GROUP + j % GROUP;
+        const double gate = at_most(gate_up[column], args->clamp);
+        const double up = at_least(at_most(gate_up[column + GROUP], args->clamp), -args->clamp);
+        h[j] = (float)(gate / (1 + exp(-gate)) * up * weight);
     }
-    const struct dg_cast_args cast = {
-        .m = 1,
-        .n = DG_MEGA_MOE_GRAN,
-        .x = h,
-        .type = DG_CAST_F32,
-        .stride_n = 1,
-        .code_type = DG_CAST_F8E4M3,
-        .codes = args->l2_acts + row * args->intermediate + block * DG_MEGA_MOE_GRAN,
-        .scale_type = DG_CAST_SCALE_PACKED,
-    };
-    const float sf = scale_of_block(&cast, largest);
-    for (int64_t j = 0; j < DG_MEGA_MOE_GRAN; j++) {
-        store_code(&cast, 0, j, 1 / sf);
-    }
-    uint8_t *word = (uint8_t *)&args->l2_acts_sf[block / 4 * args->sf_ring + row]; /* little-endian */
-    word[block % 4] = (uint8_t)(dg_bits_of_f32(sf) >> 23);
 }
 
 static void activate_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct dg_mega_moe_args *args = *(const struct dg_mega_moe_args **)arg;
     for (int64_t row = begin; row < end; row++) {
-        if (args->with_sf) {
-            for (int64_t block = 0; block < args->intermediate / DG_MEGA_MOE_GRAN; block++) {
-                quantise_block(args, row, block);
-            }
-            continue;
-        }
-        uint16_t *h = (uint16_t *)args->l2_acts + row * args->intermediate;
-        for (int64_t j = 0; j < args->intermediate; j++) {
-            h[j] = dg_bf16_from_f64(activated(args, row, j));
+        float *h = args->gate_up + row * 2 * args->intermediate;
+        activate_row(args, h, args->l1_weights[row], h);
+        uint16_t *rounded = (uint16_t *)args->l2_acts + row * args->intermediate;
+        for (int64_t j = 0; !args->with_sf && j < args->intermediate; j++) {
+            rounded[j] = dg_bf16_from_f32(h[j]);
         }
     }
 }
@@ -179,30 +148,5 @@ dg_kernel_result dg_mega_moe_combine_ref(const struct dg_mega_moe_args *args)
 {
     const int64_t grain = row_grain(WORTH_A_THREAD, args->topk * args->hidden * 2);
     args->exec.parallel_for(args->exec.parallel_for_user, args->num_tokens, grain, combine_tokens, &args);
-    return 0;
-}
-
-/* ---- scales of weights ------------------------------------------------------------------------------------ */
-
-/* Tiles of 128 rows. */
-static void order_tiles(void *arg, int64_t begin, int64_t end)
-{
-    const struct dg_mega_moe_scales_args *args = *(const struct dg_mega_moe_scales_args **)arg;
-    for (int64_t tile = begin; tile < end; tile++) {
-        const uint32_t *from = args->from + tile * 128 * args->from_stride_row;
-        uint32_t *to = args->to + tile * 128 * args->words;
-        for (int64_t q = 0; q < args->words; q++) {
-            for (int64_t row = 0; row < 128; row++) {
-                const int64_t stored = row % 32 * 4 + row / 32;
-                to[row * args->words + q] = from[stored * args->from_stride_row + q * args->from_stride_word];
-            }
-        }
-    }
-}
-
-dg_kernel_result dg_mega_moe_order_scales_ref(const struct dg_mega_moe_scales_args *args)
-{
-    const int64_t grain = row_grain(WORTH_A_THREAD, args->words * 128);
-    args->exec.parallel_for(args->exec.parallel_for_user, args->rows / 128, grain, order_tiles, &args);
     return 0;
 }

@@ -4,13 +4,17 @@
  * one after the other, whole where it can, until the ring or the workspace is full.
  */
 #include "c/calls.h"
+#include "cast.h"
 #include "choose.h"
+#include "core/context.h"
 #include "core/status.h"
 #include "gemm_call.h"
+#include "layout.h"
 #include "mega_moe_call.h"
 #include "run.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     WAVE_BYTES = 64 << 20, /* of workspace for a wave: results of L1 and the like stay near the caches, and a GEMM has many rows all the same */
@@ -36,9 +40,12 @@ struct mega_moe {
     int64_t num_parts;
     uint32_t *scales; /* of the wave's experts, in the order of rows: of part i from i * (l1_scale_words + l2_scale_words) on */
     int64_t l1_scale_words, l2_scale_words; /* of one expert; 0 for BF16 */
-    void *results; /* of the GEMM that ran last */
-    int64_t row_bytes; /* of results */
-    int64_t workspace_bytes; /* for scales and results */
+    uint32_t *h_scales; /* [rows, intermediate / 128], before they go to the ring */
+    void *results;      /* of the GEMM that ran last: f32 [rows, 2 * intermediate] or bf16 [rows, hidden] */
+    int64_t result_bytes; /* per row */
+    int64_t row_bytes;    /* of workspace for a row: its result and its scales */
+    int64_t workspace_bytes; /* for all scales and the results */
+    const struct dg_cast_backend *cast;
 };
 
 /* ---- routes ----------------------------------------------------------------------------------------------- */
@@ -123,6 +130,7 @@ static int64_t plan_wave(struct mega_moe *x, int64_t first)
     x->args.rows = rows;
     x->args.slots = x->slots + first;
     x->results = x->scales + x->num_parts * (x->l1_scale_words + x->l2_scale_words);
+    x->h_scales = (void *)((uint8_t *)x->results + rows * x->result_bytes);
     x->args.gate_up = x->results;
     x->args.terms = x->results;
     return first + rows;
@@ -140,18 +148,25 @@ static int64_t workspace_bytes(const struct mega_moe *x)
 
 /* ---- one wave --------------------------------------------------------------------------------------------- */
 
+/* Scales of a weight come in the order of tensor cores: of each 128 rows, 0, 32, 64, 96, 1, 33, ... Here they get the order of the rows:
+ *
+ *   to[128 b + 32 j + i, q] = from[128 b + 4 i + j, q]        i < 32, j < 4 */
 static void order_scales(const struct mega_moe *x, const struct dg_view *scales, int64_t expert, uint32_t *to)
 {
-    const struct dg_mega_moe_scales_args args = {
-        .rows = scales->shape[1],
-        .words = scales->shape[2],
-        .from = (const uint32_t *)scales->data + expert * scales->strides[0],
-        .from_stride_row = scales->strides[1],
-        .from_stride_word = scales->strides[2],
-        .to = to,
-        .exec = x->args.exec,
-    };
-    dg_mega_moe_order_scales_ref(&args);
+    uint32_t *from = (uint32_t *)scales->data + expert * scales->strides[0];
+    const int64_t row = scales->strides[1];
+    const int64_t words = scales->shape[2];
+    for (int64_t j = 0; j < 4; j++) {
+        const struct dg_scale_copy_args copy = {
+            .groups = scales->shape[1] / 128,
+            .mn = 32,
+            .k_blocks = words,
+            .from = {from + j * row, 128 * row, 4 * row, scales->strides[2]},
+            .to = {to + j * 32 * words, 128 * words, words, 1},
+            .exec = x->args.exec,
+        };
+        dg_scale_copy_ref(&copy);
+    }
 }
 
 static uint32_t *scales_of_part(const struct mega_moe *x, int64_t i)
@@ -209,6 +224,39 @@ static void get_l2(const void *source, int64_t i, struct dg_gemm_args *args)
     dg_gemm_move_output(args, x->parts[i].begin * args->n, 0);
 }
 
+/* h to FP8, and its scales to the ring. */
+static void quantise(const struct mega_moe *x)
+{
+    const int64_t words = x->args.intermediate / 128;
+    const struct dg_cast_args cast = {
+        .m = x->args.rows,
+        .n = x->args.intermediate,
+        .x = x->args.gate_up,
+        .type = DG_CAST_F32,
+        .stride_m = 2 * x->args.intermediate,
+        .stride_n = 1,
+        .gran_m = 1,
+        .gran_n = DG_MEGA_MOE_GRAN,
+        .code_type = DG_CAST_F8E4M3,
+        .codes = x->args.l2_acts,
+        .scale_type = DG_CAST_SCALE_PACKED,
+        .sf = x->h_scales,
+        .exec = x->args.exec,
+    };
+    const struct dg_scale_copy_args copy = {
+        .groups = 1,
+        .mn = x->args.rows,
+        .k_blocks = words,
+        .from = {x->h_scales, 0, words, 1},
+        .to = {x->args.l2_acts_sf, 0, 1, x->args.sf_ring},
+        .exec = x->args.exec,
+    };
+    if (words > 0) {
+        x->cast->cast(&cast);
+        dg_scale_copy_ref(&copy);
+    }
+}
+
 static dg_status run_wave(const struct mega_moe *x, dg_context *ctx)
 {
     const dg_device cpu = {DG_CPU, 0};
@@ -219,6 +267,9 @@ static dg_status run_wave(const struct mega_moe *x, dg_context *ctx)
         return status;
     }
     dg_mega_moe_activate_ref(&x->args);
+    if (x->args.with_sf) {
+        quantise(x);
+    }
     status = dg_gemm_run_list(x->op, ctx, cpu, &(struct dg_gemm_list){x->num_parts, get_l2, x});
     if (status != DG_OK) {
         return status;
@@ -246,6 +297,25 @@ static dg_status run_layer(struct mega_moe *x, dg_context *ctx, const struct dg_
         *total += (uint32_t)(x->starts[e + 1] - x->starts[e]);
     }
     return DG_OK;
+}
+
+/* All rows give the same bits. That of the GEMMs' forced name, where the casts have one of it; otherwise the best. */
+static const struct dg_cast_backend *cast_row(const dg_context *ctx)
+{
+    const char *source;
+    const char *forced = dg_forced_backend(ctx, &source);
+    const struct dg_cast_backend *best = NULL;
+    for (size_t i = 0; i < dg_cast_backends_count; i++) {
+        const struct dg_cast_backend *row = &dg_cast_backends[i];
+        if (row->device_type != DG_CPU || !row->can_run()) {
+            continue;
+        }
+        if (forced != NULL && strcmp(row->name, forced) == 0) {
+            return row;
+        }
+        best = best == NULL ? row : best;
+    }
+    return best;
 }
 
 static size_t aligned(size_t bytes)
@@ -336,7 +406,9 @@ static dg_status run_mega_moe(struct mega_moe *x, dg_context *ctx, const struct 
         .y_stride = y->strides[0],
     };
     find_parts_of_buffer(&x->args, buffer->data, &layout);
-    x->row_bytes = dg_max(8, dg_max(8 * x->sizes.intermediate, 2 * x->sizes.hidden)); /* f32 [2 * intermediate] or bf16 [hidden] */
+    x->result_bytes = dg_max(8, dg_max(8 * x->sizes.intermediate, 2 * x->sizes.hidden));
+    x->row_bytes = x->result_bytes + x->sizes.intermediate / DG_MEGA_MOE_GRAN;
+    x->cast = cast_row(ctx);
     status = check_routes(x);
     if (status != DG_OK || x->args.num_tokens == 0) {
         return status;

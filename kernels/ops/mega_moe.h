@@ -2,7 +2,7 @@
  *
  *   dispatch   the rows of x that an expert is to see are copied into the ring, expert after expert
  *   L1         [gate | up] = ring row @ l1_weights[expert].T, in f32
- *   activate   h = weight * silu(gate) * up, quantised, into the ring of the second layer
+ *   activate   h = weight * silu(gate) * up, in f32; into the ring of the second layer as BF16, or by the cast family as FP8 with scales
  *   L2         row of terms = h @ l2_weights[expert].T, in bf16
  *   scatter    terms go to the slot [k][token] of the combine buffer
  *   combine    y[token] = sum over k of its slots, in f32
@@ -79,7 +79,8 @@ struct dg_mega_moe_args {
 
     int64_t rows;         /* of the wave, in [0, rows) of both rings */
     const int64_t *slots; /* [rows]: token * topk + k of each */
-    const float *gate_up; /* [rows, 2 * intermediate], the result of L1: 8 columns of gate, 8 of up, 8 of gate, ... */
+    float *gate_up;       /* [rows, 2 * intermediate], the result of L1: 8 columns of gate, 8 of up, 8 of gate, ...; then h, in the first
+                           * half of each row */
     float clamp;          /* gate is at most this, |up| too; infinity: no limit */
     const uint16_t *terms; /* bf16 [rows, hidden], the result of L2 */
 
@@ -93,19 +94,5 @@ dg_kernel_result dg_mega_moe_dispatch_ref(const struct dg_mega_moe_args *args);
 dg_kernel_result dg_mega_moe_activate_ref(const struct dg_mega_moe_args *args);
 dg_kernel_result dg_mega_moe_scatter_ref(const struct dg_mega_moe_args *args);
 dg_kernel_result dg_mega_moe_combine_ref(const struct dg_mega_moe_args *args);
-
-/* Scales of a weight come in the order of tensor cores: of each 128 rows, 0, 32, 64, 96, 1, 33, ... They are put in the order of the rows.
- *
- *   to[128 b + 32 j + i, q] = from[128 b + 4 i + j, q]        i < 32, j < 4 */
-struct dg_mega_moe_scales_args {
-    int64_t rows; /* a multiple of 128 */
-    int64_t words; /* per row */
-    const uint32_t *from;
-    int64_t from_stride_row, from_stride_word;
-    uint32_t *to; /* [rows, words], compact */
-    struct dg_exec exec;
-};
-
-dg_kernel_result dg_mega_moe_order_scales_ref(const struct dg_mega_moe_scales_args *args);
 
 #endif
