@@ -225,6 +225,16 @@ static double total_work(const struct dg_gemm_list *list, bool *has_work)
     return total;
 }
 
+dg_status dg_gemm_check_list(const char *op, dg_context *ctx, dg_device device, const struct dg_gemm_list *list)
+{
+    struct dg_exec exec;
+    struct dg_run run;
+    dg_run_prepare(&run, op, ctx, device, &exec);
+    const struct batch batch = {.list = list, .exec = &exec};
+    size_t chosen;
+    return choose_row(&run, &batch, &chosen);
+}
+
 dg_status dg_gemm_run_list(const char *op, dg_context *ctx, dg_device device, const struct dg_gemm_list *list)
 {
     bool has_work;

@@ -74,4 +74,7 @@ struct dg_gemm_list {
  * On the CPU a large GEMM has all threads, and small ones run side by side, one thread each. The results are those of dg_gemm_run(). */
 DG_MUST_USE dg_status dg_gemm_run_list(const char *op, dg_context *ctx, dg_device device, const struct dg_gemm_list *list);
 
+/* Fails as dg_gemm_run_list() would where no row takes the GEMMs: for operators that write something before they come to them. */
+DG_MUST_USE dg_status dg_gemm_check_list(const char *op, dg_context *ctx, dg_device device, const struct dg_gemm_list *list);
+
 #endif

@@ -257,9 +257,17 @@ static void quantise(const struct mega_moe *x)
     }
 }
 
+static const dg_device cpu = {DG_CPU, 0};
+
+/* Whether there is a row for the GEMMs of a wave. All waves are alike in what rows ask for. */
+static dg_status check_rows(const struct mega_moe *x, dg_context *ctx)
+{
+    const dg_status status = dg_gemm_check_list(x->op, ctx, cpu, &(struct dg_gemm_list){x->num_parts, get_l1, x});
+    return status != DG_OK ? status : dg_gemm_check_list(x->op, ctx, cpu, &(struct dg_gemm_list){x->num_parts, get_l2, x});
+}
+
 static dg_status run_wave(const struct mega_moe *x, dg_context *ctx)
 {
-    const dg_device cpu = {DG_CPU, 0};
     dg_mega_moe_dispatch_ref(&x->args);
     order_all_scales(x);
     dg_status status = dg_gemm_run_list(x->op, ctx, cpu, &(struct dg_gemm_list){x->num_parts, get_l1, x});
@@ -285,11 +293,15 @@ static dg_status run_layer(struct mega_moe *x, dg_context *ctx, const struct dg_
     sort_routes(x);
     const int64_t rows = x->starts[x->sizes.num_experts];
     for (int64_t first = 0; first < rows;) {
-        first = plan_wave(x, first);
-        const dg_status status = run_wave(x, ctx);
+        const int64_t next = plan_wave(x, first);
+        dg_status status = first == 0 ? check_rows(x, ctx) : DG_OK; /* nothing is written before */
+        if (status == DG_OK) {
+            status = run_wave(x, ctx);
+        }
         if (status != DG_OK) {
             return status;
         }
+        first = next;
     }
     dg_mega_moe_combine_ref(&x->args);
     for (int64_t e = 0; e < x->sizes.num_experts && recv_stats->is_given; e++) {
@@ -332,7 +344,7 @@ static dg_status run_on_cpu(struct mega_moe *x, dg_context *ctx, const struct dg
     const size_t parts_bytes = aligned((size_t)x->sizes.num_experts * sizeof(*x->parts));
 
     struct dg_run run;
-    dg_run_prepare(&run, x->op, ctx, (dg_device){DG_CPU, 0}, &x->args.exec);
+    dg_run_prepare(&run, x->op, ctx, cpu, &x->args.exec);
     dg_status status = dg_run_begin(&run, starts_bytes + slots_bytes + parts_bytes + (size_t)x->workspace_bytes, &x->args.exec);
     if (status != DG_OK) {
         return status;

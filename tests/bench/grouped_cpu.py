@@ -17,7 +17,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from peers import Measure, Rotation, hold_to_avx2, median_seconds
+from peers import Measure, Rotation, hold_to_avx2, median_seconds, report
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,14 +35,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--cpu-time", action="store_true")
     return parser.parse_args()
-
-
-def report(title: str, flops: float, seconds: dict[str, float]) -> None:
-    ours = next(iter(seconds.values()))
-    print(title)
-    for name, value in seconds.items():
-        ratio = f"{value / ours:8.2f}x" if value is not ours else ""
-        print(f"    {name:<38}{value * 1e3:10.2f} ms {flops / value * 1e-9:9.1f} GFLOP/s {ratio}", flush=True)
 
 
 def bench_shape(groups: int, rows: int, n: int, k: int, measure: Measure) -> None:

@@ -46,3 +46,12 @@ def median_seconds(peers: Peers, seconds: float, clock: Callable[[], float]) -> 
             call()
             times[name].append(clock() - start)
     return {name: statistics.median(t) for name, t in times.items()}
+
+
+def report(title: str, flops: float, seconds: dict[str, float]) -> None:
+    """Of each peer its time and what it makes of it; the first one is this library, the others have their ratio to it."""
+    ours = next(iter(seconds.values()))
+    print(title)
+    for name, value in seconds.items():
+        ratio = f"{value / ours:8.2f}x" if value is not ours else ""
+        print(f"    {name:<38}{value * 1e3:10.2f} ms {flops / value * 1e-9:9.1f} GFLOP/s {ratio}", flush=True)

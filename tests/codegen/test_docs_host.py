@@ -93,7 +93,7 @@ def text() -> str:
         "| `y` | `Tensor` | `f32 [n, 2]` |  |",
         "**C:** `my_later`, and `my_later_out` for the shape of the result.",
         "| `part` | `Tensor` | `u8 [n // 2], at n // 2` |  |",
-        "**C:** not there, since its results are views of an argument.",
+        "**C:** not there, since its results are views of an argument, which Python cuts on any device.",
     ],
 )
 def test_line(text: str, line: str) -> None:

@@ -9,6 +9,8 @@ is exact to a rounding of f32. A code of h may then differ by one step from the 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,7 +174,8 @@ def make(case: Case) -> Layer:
         x, w1, w2 = x.bfloat16().double(), w1.bfloat16(), w2.bfloat16()
         l1, l2 = deep_gemm.transform_weights_for_mega_moe(w1, w2)
         w1, w2 = w1.double(), w2.double()
-    topk_idx, topk_weights = routes_of(case), torch.rand(case.tokens, case.topk)
+    topk_idx = routes_of(case)
+    topk_weights = torch.rand(case.tokens, case.topk).masked_fill(topk_idx < 0, float("nan"))
     buffer.topk_idx[: case.tokens], buffer.topk_weights[: case.tokens] = topk_idx, topk_weights
     return Layer(case, buffer, l1, l2, x, w1, w2, topk_idx, topk_weights)
 
@@ -322,6 +325,73 @@ def test_values_of_one_token_reach_no_other(mma_type: str) -> None:
     others = torch.arange(case.tokens) != 5
     assert bool(dirty.y[5].isnan().all()) and not bool(clean.y.isnan().any())
     assert torch.equal(dirty.y[others], clean.y[others])
+
+
+@needs_row
+@pytest.mark.parametrize("mma_type", ["fp8xfp4", "bf16xbf16"])
+def test_weights_of_one_expert_reach_no_other(mma_type: str) -> None:
+    layer = make(Case(mma_type, 20, 4, 2, 256, 128))
+    layer.run()
+    clean = layer.y.clone()
+    for weights in (layer.l1, layer.l2):
+        if layer.case.is_fp8:
+            weights[1][2] = -1  # scales of 0xff are NaN
+        else:
+            weights[2] = float("nan")
+    layer.run()
+    others = (layer.topk_idx != 2).all(1)
+    assert 0 < int(others.sum()) < 20
+    assert torch.equal(layer.y[others], clean[others]) and bool(layer.y[~others].isnan().all())
+
+
+@needs_row
+@pytest.mark.parametrize("mma_type", ["fp8xfp4", "bf16xbf16"])
+def test_nothing_is_written_outside_the_workspace(mma_type: str) -> None:
+    """The bytes around the buffer, and in it the tokens, the rows of the ring that the call did not need, and the slots of other tokens."""
+    layer = make(Case(mma_type, 9, 4, 2, 256, 128))
+    inner, guard = layer.buffer.buffer, 256
+    outer = torch.full((inner.numel() + 2 * guard,), 0x55, dtype=torch.int8)
+    buffer = outer[guard:-guard].copy_(inner)
+    before = outer.clone()
+    arguments = {**arguments_of(layer), "sym_buffer": buffer, "sym_buffer_ptrs": [buffer.data_ptr()]}
+    if layer.case.is_fp8:
+        _C.fp8_fp4_mega_moe(**arguments)
+    else:
+        del arguments["recipe"]
+        _C.bf16_mega_moe(**arguments)
+
+    ring, rows, code = layer.buffer.num_ring_tokens, 18, 1 if layer.case.is_fp8 else 2
+    _, info = _C.get_symm_buffer_size_for_mega_moe(1, 4, ALIGNMENT, 2, 256, 128, layer.case.mma_type, "swiglu", ring)  # type: ignore[arg-type]
+    may_change = torch.zeros(inner.numel(), dtype=torch.bool)
+    for offset, hidden in ((info[11], 256), (info[13], 128)):
+        may_change[offset : offset + rows * hidden * code] = True
+    for offset, words in ((info[12], 2), (info[14], 1)):
+        if layer.case.is_fp8:
+            may_change[offset : offset + words * info[5] * 4].view(words, -1)[:, : rows * 4] = True
+    weights = up(info[12] + (info[5] * 2 * 4 if layer.case.is_fp8 else 0), 128)  # of the rows of the ring
+    may_change[weights : weights + rows * 4] = True
+    combine = inner.numel() - 2 * ALIGNMENT * 256 * 2
+    may_change[combine:].view(2, ALIGNMENT, -1)[:, :9] = True
+    changed = outer != before
+    assert not bool(changed[:guard].any()) and not bool(changed[-guard:].any())
+    assert bool(changed[guard:-guard].any()) and not bool((changed[guard:-guard] & ~may_change).any())
+
+
+def test_a_row_that_is_not_there_is_refused_before_anything_is_written() -> None:
+    code = """
+import torch, deep_gemm
+buffer = deep_gemm.get_symm_buffer_for_mega_moe(None, 2, 5, 1, 128, 128, mma_type="bf16xbf16")
+buffer.x.fill_(1)
+before, y = buffer.buffer.clone(), torch.full((3, 128), 7, dtype=torch.bfloat16)
+try:
+    deep_gemm.bf16_mega_moe(y, torch.ones(2, 256, 128).bfloat16(), torch.ones(2, 128, 128).bfloat16(), buffer)
+except NotImplementedError as error:
+    print(error)
+assert torch.equal(buffer.buffer, before) and bool((y == 7).all())
+"""
+    environment = {**os.environ, "DG_BACKEND": "sm80"}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True).stdout
+    assert said.startswith('bf16_mega_moe: has no CPU row "sm80", which DG_BACKEND asks for; the CPU rows are ')
 
 
 @needs_row
