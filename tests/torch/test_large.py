@@ -164,24 +164,33 @@ def check_prenorm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor) -> None:
     assert bool(((sqr_sum.double() - (a * a).sum(1)).abs() <= bound * (a * a).sum(1)).all())
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k"),
-    [
-        pytest.param(2**17 + 1, 4, 2**14, id="a", marks=takes_gb(2)),
-        pytest.param(2**19 + 1, 4096, 2, id="d", marks=takes_gb(10)),
-    ],
-)
-def test_hyperconnection(m: int, n: int, k: int) -> None:
-    assert max(m * k, m * n) > LIMIT
+@takes_gb(2)
+def test_hyperconnection_of_many_rows() -> None:
+    m, n, k = 2**17 + 1, 4, 2**14
+    assert m * k > LIMIT
     a, b = zeros(m, k, dtype=BF16), torch.randn(n, k).bfloat16().float()
     ends = (slice(None, 3), slice(-3, None))
     for end in ends:
         a[end] = torch.randn(3, k)
-    d, sqr_sum = zeros(m, n, dtype=F32), torch.empty(m)
+    d, sqr_sum = torch.empty(m, n), torch.empty(m)
     run(lambda: _C.tf32_hc_prenorm_gemm(a, b, d, sqr_sum))
     for end in ends:
         check_prenorm(a[end], b, d[end], sqr_sum[end])
     assert not bool(d[3:-3].any()) and not bool(sqr_sum[3:-3].any())
+
+
+@takes_gb(1)
+@pytest.mark.parametrize(("m", "num_splits"), [(33, None), (2, 17)])
+def test_hyperconnection_with_results_far_apart(m: int, num_splits: int | None) -> None:
+    n, k, stride = 24, 512, 2**26
+    assert (m * (num_splits or 1) - 1) * stride >= LIMIT
+    a, b = torch.randn(m, k).bfloat16(), torch.randn(n, k).bfloat16().float()
+    splits = () if num_splits is None else (num_splits,)
+    wide, sqr_sum = zeros(*splits, m, stride, dtype=F32), torch.empty(*splits, m)
+    run(lambda: _C.tf32_hc_prenorm_gemm(a, b, wide[..., :n], sqr_sum, num_splits))
+    d = wide[..., :n]
+    check_prenorm(a, b, d if num_splits is None else d.sum(0), sqr_sum if num_splits is None else sqr_sum.sum(0))
+    assert not bool(wide[..., n : 4096].any())
 
 
 # ---- indexer logits ------------------------------------------------------------------------------------------
