@@ -59,59 +59,59 @@ const dg_operator dg_operator_table[] = {
         "grouped_layout, int[3]? recipe=None, int[2]? recipe_a=None, int[2]? recipe_b=None, str compiled_dims=\"nk\", bool "
         "disable_ue8m0_cast=False, bool use_psum_layout=False, bool ensure_zero_padding=True, int? "
         "expected_m_for_psum_layout=None) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "m_grouped_fp8_fp4_gemm_nn_contiguous",
         "m_grouped_fp8_fp4_gemm_nn_contiguous(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, Tensor "
         "grouped_layout, int[3]? recipe=None, int[2]? recipe_a=None, int[2]? recipe_b=None, str compiled_dims=\"nk\", bool "
         "disable_ue8m0_cast=False, bool use_psum_layout=False, bool ensure_zero_padding=True) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "m_grouped_fp8_fp4_gemm_nt_masked",
         "m_grouped_fp8_fp4_gemm_nt_masked(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, Tensor masked_m, int "
         "expected_m, int[3]? recipe=None, int[2]? recipe_a=None, int[2]? recipe_b=None, str compiled_dims=\"nk\", bool "
         "disable_ue8m0_cast=False) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "k_grouped_fp8_gemm_tn_contiguous",
         "k_grouped_fp8_gemm_tn_contiguous(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, int[]? ks_cpu, Tensor "
         "grouped_layout, Tensor? c=None, int[3] recipe=[1, 1, 128], str compiled_dims=\"mn\", bool use_psum_layout=False) -> "
         "()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "k_grouped_fp8_gemm_nt_contiguous",
         "k_grouped_fp8_gemm_nt_contiguous(Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor(d!) d, int[]? ks_cpu, Tensor "
         "grouped_layout, Tensor? c=None, int[3] recipe=[1, 1, 128], str compiled_dims=\"mn\", bool use_psum_layout=False) -> "
         "()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "m_grouped_bf16_gemm_nt_contiguous",
         "m_grouped_bf16_gemm_nt_contiguous(Tensor a, Tensor b, Tensor(d!) d, Tensor grouped_layout, str compiled_dims=\"nk\", "
         "bool use_psum_layout=False, bool ensure_zero_padding=True, int? expected_m_for_psum_layout=None) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "m_grouped_bf16_gemm_nn_contiguous",
         "m_grouped_bf16_gemm_nn_contiguous(Tensor a, Tensor b, Tensor(d!) d, Tensor grouped_layout, str compiled_dims=\"nk\", "
         "bool use_psum_layout=False, bool ensure_zero_padding=True) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "m_grouped_bf16_gemm_nt_masked",
         "m_grouped_bf16_gemm_nt_masked(Tensor a, Tensor b, Tensor(d!) d, Tensor masked_m, int expected_m, str "
         "compiled_dims=\"nk\") -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "k_grouped_bf16_gemm_tn_contiguous",
         "k_grouped_bf16_gemm_tn_contiguous(Tensor a, Tensor b, Tensor(d!) d, int[]? ks_cpu, Tensor grouped_layout, Tensor? "
         "c=None, str compiled_dims=\"mn\", bool use_psum_layout=False) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "cublaslt_gemm_nt",

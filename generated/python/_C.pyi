@@ -349,6 +349,9 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     Padding rows may hold anything in `a` and `sfa`, NaN too: a row never reaches another one. Scales, granularity and numbers are those of
     `fp8_fp4_gemm_nt`.
 
+    On GPUs `grouped_layout` is read by the kernel, so nothing waits for it and a captured graph follows it. It is not checked there, but
+    nothing outside of the tensors is touched: an entry that is no group is padding, and an end beyond m is m.
+
     Args:
         a: the pair (a, sfa)
             a: f8e4m3 | f4e2m1 [m, k]
@@ -469,8 +472,8 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
 
         d[g, i, j] = sum over k of (a[g, i, k] * sfa(g, i, k)) * (b[g, j, k] * sfb(g, j, k)),    i < masked_m[g]
 
-    The sizes stay on the device, so one captured CUDA graph serves any of them. Rows from `masked_m[g]` on may hold anything, NaN too; what
-    `d` holds there afterwards is unspecified. Scales, granularity and numbers are those of `fp8_fp4_gemm_nt`.
+    The sizes stay on the device, so one captured CUDA graph serves any of them; there a size is cut to max_m, not checked. Rows from
+    `masked_m[g]` on may hold anything, NaN too; what `d` holds there afterwards is unspecified. Scales, granularity and numbers are those of `fp8_fp4_gemm_nt`.
 
     Args:
         a: the pair (a, sfa)
@@ -521,6 +524,9 @@ def k_grouped_fp8_gemm_tn_contiguous(
     The scales of the groups stand one below the other: each covers one column and gran_k rows of one group, counted from where the group
     begins, so group g has ceil(k_g / gran_k) rows of them. Packed scales begin a new word with each group.
 
+    On GPUs the kernel reads `grouped_layout`, and not `ks_cpu`, so nothing waits for it and a captured graph follows it. It is not checked
+    there: a group is cut to the rows of `a` and of the scales that there are.
+
     Args:
         a: the pair (a, sfa)
             a: f8e4m3 [sum_k, m]
@@ -562,7 +568,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
 
     `a` is the concatenation of one compact row-major matrix [m, k_g] per group, so the distance between rows changes from group to group;
     `b` likewise with [n, k_g]. `sfa` has the scales of all groups side by side, ceil(k_g / gran_k) columns for group g. The sizes come from
-    `ks_cpu`; there is no psum layout here.
+    `ks_cpu`, on GPUs without a look at `grouped_layout`, and are a launch each there; there is no psum layout here.
 
     Args:
         a: the pair (a, sfa)
@@ -691,8 +697,8 @@ def m_grouped_bf16_gemm_nt_masked(
 
         d[g, i, j] = sum over k of a[g, i, k] * b[g, j, k],    i < masked_m[g]
 
-    The sizes stay on the device, so one captured CUDA graph serves any of them. Rows from `masked_m[g]` on may hold anything, NaN too; what
-    `d` holds there afterwards is unspecified. The numbers are those of `bf16_gemm_nt`.
+    The sizes stay on the device, so one captured CUDA graph serves any of them; there a size is cut to max_m, not checked. Rows from
+    `masked_m[g]` on may hold anything, NaN too; what `d` holds there afterwards is unspecified. The numbers are those of `bf16_gemm_nt`.
 
     Args:
         a: bf16 [groups, max_m, k]

@@ -48,6 +48,27 @@ __device__ __forceinline__ float decode_scale(enum dg_gemm_scale_type type, uint
     return __uint_as_float((exponent << 23) | (is_subnormal_or_nan ? 1u << 22 : 0u));
 }
 
+/* ---- scaling ------------------------------------------------------------------------------------------------- */
+
+/* More than most_distance: the scale is negative, NaN, or not in 2^-100 to 2^100. A sum of 128 products of codes is 0 or 2^-18 to 2^25, so
+ * times scales that are in it, one after the other, it leaves the range of f32 only if the result does. */
+__device__ __forceinline__ uint32_t distance_of(float scale)
+{
+    const uint32_t two_to_minus_100 = 27u << 23;
+    return __float_as_uint(scale) - two_to_minus_100;
+}
+
+const uint32_t most_distance = 200u << 23;
+
+/* sum + product * scale_a * scale_b. is_far: one of the scales has more than most_distance; that takes f64. */
+__device__ __forceinline__ float add_scaled(float sum, float product, float scale_a, float scale_b, bool is_far)
+{
+    if (is_far) {
+        return static_cast<float>(sum + static_cast<double>(product) * scale_a * scale_b);
+    }
+    return fmaf(product * scale_a, scale_b, sum);
+}
+
 /* ---- output -------------------------------------------------------------------------------------------------- */
 
 struct output { /* as in struct dg_gemm_args */
@@ -73,7 +94,8 @@ inline struct output make_output(const struct dg_gemm_args *args)
     out.head_right = args->head_right;
     out.is_d_f32 = args->d_type == DG_GEMM_F32;
     const uintptr_t alignment = out.is_d_f32 ? 16 : 8;
-    const bool is_aligned = reinterpret_cast<uintptr_t>(out.d) % alignment == 0 && (out.d_stride_m % 4 == 0 || args->m == 1);
+    const bool is_aligned = reinterpret_cast<uintptr_t>(out.d) % alignment == 0 && (out.d_stride_m % 4 == 0 || args->m == 1) &&
+                            (args->groups.d_stride % 4 == 0 || args->groups.count == 1);
     out.can_store_four = out.head_mid == 0 && is_aligned;
     return out;
 }

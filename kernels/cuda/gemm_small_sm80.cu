@@ -231,9 +231,10 @@ __device__ __forceinline__ void multiply_step(struct sums<Config> &product, cons
 
 /* total += product * sfa * sfb; `scale` is this lane's. */
 template <class Config>
-__device__ __forceinline__ void add_scaled(struct sums<Config> &total, const struct sums<Config> &product, float scale, int lane)
+__device__ __forceinline__ void add_product(struct sums<Config> &total, const struct sums<Config> &product, float scale, int lane)
 {
     const unsigned all = 0xffffffffu;
+    const bool is_far = __any_sync(all, distance_of(scale) > most_distance);
     float scale_a[2] = {__shfl_sync(all, scale, lane / 4), 0.0f};
     if constexpr (Config::halves_m == 2) {
         scale_a[1] = __shfl_sync(all, scale, 8 + lane / 4);
@@ -245,7 +246,7 @@ __device__ __forceinline__ void add_scaled(struct sums<Config> &total, const str
             float scale_b = __shfl_sync(all, scale, most_rows + 8 * j + lane % 4 * 2 + e);
 #pragma unroll
             for (int h = 0; h < Config::halves_m; ++h) {
-                total.at[j][2 * h + e] = fmaf(product.at[j][2 * h + e], scale_a[h] * scale_b, total.at[j][2 * h + e]);
+                total.at[j][2 * h + e] = add_scaled(total.at[j][2 * h + e], product.at[j][2 * h + e], scale_a[h], scale_b, is_far);
             }
         }
     }
@@ -314,7 +315,7 @@ __global__ void __launch_bounds__(32 * most_warps) gemm_small(const __grid_const
                         }
                     }
                 } else {
-                    add_scaled(total, product, loader.scale_of(ring[d], step), lane);
+                    add_product(total, product, loader.scale_of(ring[d], step), lane);
                 }
                 int next = step + Config::depth * p.warps_k;
                 if (next < p.steps) {
@@ -433,7 +434,7 @@ extern "C" bool dg_gemm_small_sm80_can_run(const struct dg_gemm_args *args)
 {
     const bool is_bf16 = args->a.type == DG_GEMM_BF16;
     const bool is_type_taken = args->a.type == args->b.type && (is_bf16 || args->a.type == DG_GEMM_F8E4M3);
-    return is_type_taken && args->m <= most_rows && args->k > 0 && args->k <= most_k &&
+    return args->groups.kind == DG_GROUPS_NONE && is_type_taken && args->m <= most_rows && args->k > 0 && args->k <= most_k &&
            has_chunks(args->a, args->m, args->k) && has_chunks(args->b, args->n, args->k) &&
            has_whole_steps(args->sfa, args->k) && has_whole_steps(args->sfb, args->k);
 }

@@ -39,8 +39,34 @@ struct dg_gemm_scale {
     int64_t stride_k;
 };
 
+/* One launch for many groups, each a GEMM of its own: on CUDA only; on the CPU every group is a call. Where they begin and end stands in
+ * `layout`, which the kernel reads on the device. It cannot refuse what stands there, so whatever it is, nothing is read or written
+ * out of bounds: an index that is no group is padding, and an end is cut to the rows that there are. */
+enum dg_gemm_grouping {
+    DG_GROUPS_NONE,
+    DG_GROUPS_WHOLE,       /* all of them have m rows; no layout */
+    DG_GROUPS_MASKED,      /* layout[count]: of m rows, how many the group has */
+    DG_GROUPS_INDEX,       /* layout[m]: rows go in tiles of `alignment`, each of the group that its first row names, or skipped: < 0 */
+    DG_GROUPS_PSUM,        /* layout[count]: the end row of each, which begins at the end before rounded up to `alignment` */
+    DG_GROUPS_PADDED_PSUM, /* ... and rows from the end to the rounded end become 0; then c is NULL */
+    DG_GROUPS_K,           /* layout[count]: how much of k the group has, which begins where the one before ends */
+    DG_GROUPS_PSUM_K       /* as PSUM, of k */
+};
+
+struct dg_gemm_groups {
+    enum dg_gemm_grouping kind;
+    int64_t count;
+    const int32_t *layout;
+    int64_t layout_stride;
+    int64_t alignment;
+    int64_t expected_rows; /* of a group: a hint */
+    /* From group to group. 0 where a matrix is not cut by groups, or as layout says. */
+    int64_t a_stride, sfa_stride, b_stride, sfb_stride, d_stride, c_stride;
+    int64_t sfa_words, sfb_words; /* groups of k, whose scales stand one after the other: how many words there are along k */
+};
+
 struct dg_gemm_args {
-    int64_t m, n, k;
+    int64_t m, n, k; /* of all groups together where they share m or k */
     struct dg_gemm_operand a, b;
     struct dg_gemm_scale sfa, sfb;
 
@@ -53,6 +79,8 @@ struct dg_gemm_args {
     /* Columns of d with a gap (fp8_gemm_nt_skip_head_mid): logical column j is stored at
      * j + (j + head_right) / (head_left + head_right) * head_mid. head_mid == 0: no gap. */
     int64_t head_left, head_mid, head_right;
+
+    struct dg_gemm_groups groups; /* pointers are those of the first */
 
     struct dg_exec exec;
 };

@@ -1,10 +1,13 @@
 /* The grouped GEMM operators: one GEMM per group, over its rows of a (m-grouped, masked) or over its part of k (k-grouped).
  *
- * Where groups begin and end stands in a tensor. It is read and checked first, before anything is written, and becomes a list of parts;
- * each is one GEMM of the list that gemm_call.h runs. A part sees nothing but its own rows, so padding may hold anything.
+ * Where groups begin and end stands in a tensor. On the CPU it is read and checked first, before anything is written, and becomes a list of
+ * parts; each is one GEMM of the list that gemm_call.h runs. A part sees nothing but its own rows, so padding may hold anything.
+ *
+ * On CUDA the tensor stays where it is: one launch reads it there (struct dg_gemm_groups), nothing waits for it, and what it says is cut to
+ * what there is instead of being refused. Only the flat layout of k-grouped GEMMs, whose distance between rows is another in each group,
+ * takes the sizes from the host there, and a launch per group.
  */
 #include "c/calls.h"
-#include "choose.h"
 #include "core/context.h"
 #include "core/status.h"
 #include "gemm_call.h"
@@ -13,13 +16,6 @@
 static int64_t entry(const struct dg_view *x, int64_t i)
 {
     return ((const int32_t *)x->data)[i * x->strides[0]];
-}
-
-/* Sizes of groups are read on the host, so there are rows for the CPU only. */
-static dg_status check_device(const char *op, const dg_context *ctx, dg_device device)
-{
-    size_t chosen;
-    return device.type == DG_CPU ? DG_OK : dg_choose_row(op, ctx, device, NULL, 0, &chosen);
 }
 
 /* Ends of groups in a psum layout: entry i, which comes after `end`. */
@@ -47,7 +43,9 @@ struct m_grouped {
     const char *op;
     dg_device device;
     struct dg_gemm_args gemm; /* of all rows of the first group */
+    enum dg_gemm_grouping kind;
     int64_t groups;
+    int64_t expected_rows; /* of a group, a hint; 0: none */
     int64_t b_stride, sfb_stride; /* from group to group */
     int64_t a_stride, sfa_stride, d_stride; /* masked: from group to group; otherwise 0, the groups share a and d */
     struct part *parts; /* NULL while they are counted */
@@ -153,21 +151,28 @@ static dg_status check_masked_groups(const struct m_grouped *x, const struct dg_
     return DG_OK;
 }
 
-/* A group begins with a whole byte. FP4 pairs along the dimension that groups cut do not always let it. */
-static dg_status check_pairs(const struct m_grouped *x)
+static const char pairs_expected[] = "expected pairs within each group";
+
+/* A group begins with a whole byte. FP4 pairs along the groups do not always let it, */
+static dg_status check_pairs_of_groups(const struct m_grouped *x)
+{
+    if (x->gemm.b.type == DG_GEMM_F4E2M1 && x->groups > 1 && x->b_stride % 2 != 0) {
+        return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: b has FP4 pairs along its groups, %s", x->op, pairs_expected);
+    }
+    if (x->gemm.a.type == DG_GEMM_F4E2M1 && x->groups > 1 && x->a_stride % 2 != 0) {
+        return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: a has FP4 pairs along its groups, %s", x->op, pairs_expected);
+    }
+    return DG_OK;
+}
+
+/* nor do pairs along the rows, for a kernel that takes the rows of a part alone. */
+static dg_status check_pairs_of_parts(const struct m_grouped *x)
 {
     const struct dg_gemm_operand *a = &x->gemm.a;
-    const char *expected = "expected pairs within each group";
-    if (x->gemm.b.type == DG_GEMM_F4E2M1 && x->groups > 1 && x->b_stride % 2 != 0) {
-        return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: b has FP4 pairs along its groups, %s", x->op, expected);
-    }
-    if (a->type == DG_GEMM_F4E2M1 && x->groups > 1 && x->a_stride % 2 != 0) {
-        return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: a has FP4 pairs along its groups, %s", x->op, expected);
-    }
     for (int64_t i = 0; i < x->num_parts && a->type == DG_GEMM_F4E2M1; i++) {
         if (x->parts[i].begin * a->stride_mn % 2 != 0) {
             return dg_fail(DG_ERR_INVALID_ARGUMENT, "%s: a has FP4 pairs along its rows, and group %lld begins at row %lld, %s", x->op,
-                           (long long)x->parts[i].group, (long long)x->parts[i].begin, expected);
+                           (long long)x->parts[i].group, (long long)x->parts[i].begin, pairs_expected);
         }
     }
     return DG_OK;
@@ -193,42 +198,32 @@ static void get_part(const void *source, int64_t i, struct dg_gemm_args *args)
     dg_gemm_move_scale(&args->sfb, part->group * x->sfb_stride);
 }
 
-/* How grouped_layout or masked_m is to be read. */
-enum layout_kind { INDEX_LAYOUT, PSUM_LAYOUT, PADDED_PSUM_LAYOUT, MASKED };
-
-static dg_status check_layout(const struct m_grouped *x, const struct dg_view *layout, enum layout_kind kind, int64_t alignment)
+static dg_status check_layout(const struct m_grouped *x, const struct dg_view *layout, int64_t alignment)
 {
-    switch (kind) {
-    case INDEX_LAYOUT: return check_tiles(x, layout, alignment);
-    case PSUM_LAYOUT:
-    case PADDED_PSUM_LAYOUT: return check_psum_groups(x, layout);
-    case MASKED: return check_masked_groups(x, layout);
+    switch (x->kind) {
+    case DG_GROUPS_INDEX: return check_tiles(x, layout, alignment);
+    case DG_GROUPS_MASKED: return check_masked_groups(x, layout);
+    default: return check_psum_groups(x, layout);
     }
-    return DG_OK;
 }
 
-static void add_parts(struct m_grouped *x, const struct dg_view *layout, enum layout_kind kind, int64_t alignment)
+static void add_parts(struct m_grouped *x, const struct dg_view *layout, int64_t alignment)
 {
     x->num_parts = 0;
-    switch (kind) {
-    case INDEX_LAYOUT: add_tiles(x, layout, alignment); break;
-    case PSUM_LAYOUT: add_psum_groups(x, layout, alignment, false); break;
-    case PADDED_PSUM_LAYOUT: add_psum_groups(x, layout, alignment, true); break;
-    case MASKED: add_masked_groups(x, layout); break;
+    switch (x->kind) {
+    case DG_GROUPS_INDEX: add_tiles(x, layout, alignment); break;
+    case DG_GROUPS_MASKED: add_masked_groups(x, layout); break;
+    default: add_psum_groups(x, layout, alignment, x->kind == DG_GROUPS_PADDED_PSUM); break;
     }
 }
 
-static dg_status run_m_grouped(dg_context *ctx, struct m_grouped *x, const struct dg_view *layout, enum layout_kind kind)
+static dg_status run_parts(dg_context *ctx, struct m_grouped *x, const struct dg_view *layout, int64_t alignment)
 {
-    const int64_t alignment = dg_settings_of(ctx)->mk_alignment;
-    dg_status status = check_device(x->op, ctx, x->device);
-    if (status == DG_OK) {
-        status = check_layout(x, layout, kind, alignment);
-    }
+    dg_status status = check_layout(x, layout, alignment);
     if (status != DG_OK) {
         return status;
     }
-    add_parts(x, layout, kind, alignment);
+    add_parts(x, layout, alignment);
     if (x->num_parts == 0) {
         return DG_OK;
     }
@@ -237,8 +232,11 @@ static dg_status run_m_grouped(dg_context *ctx, struct m_grouped *x, const struc
     if (x->parts == NULL) {
         return dg_fail(DG_ERR_OUT_OF_MEMORY, "%s: no memory for a list of %zu bytes", x->op, bytes);
     }
-    add_parts(x, layout, kind, alignment);
-    status = check_pairs(x);
+    add_parts(x, layout, alignment);
+    status = check_pairs_of_groups(x);
+    if (status == DG_OK) {
+        status = check_pairs_of_parts(x);
+    }
     if (status == DG_OK) {
         status = dg_gemm_run_list(x->op, ctx, x->device, &(struct dg_gemm_list){x->num_parts, get_part, x});
     }
@@ -246,12 +244,41 @@ static dg_status run_m_grouped(dg_context *ctx, struct m_grouped *x, const struc
     return status;
 }
 
-static enum layout_kind contiguous_kind(bool use_psum_layout, bool ensure_zero_padding)
+static dg_status run_on_cuda(dg_context *ctx, const struct m_grouped *x, const struct dg_view *layout, int64_t alignment)
+{
+    const dg_status status = check_pairs_of_groups(x);
+    if (status != DG_OK || x->groups == 0) {
+        return status;
+    }
+    struct dg_gemm_args args = x->gemm;
+    args.groups = (struct dg_gemm_groups){
+        .kind = x->kind,
+        .count = x->groups,
+        .layout = layout->data,
+        .layout_stride = layout->strides[0],
+        .alignment = x->kind == DG_GROUPS_INDEX ? dg_min(alignment, x->gemm.m) : alignment,
+        .expected_rows = x->expected_rows,
+        .a_stride = x->a_stride,
+        .sfa_stride = x->sfa_stride,
+        .b_stride = x->b_stride,
+        .sfb_stride = x->sfb_stride,
+        .d_stride = x->d_stride,
+    };
+    return dg_gemm_run(x->op, ctx, x->device, args);
+}
+
+static dg_status run_m_grouped(dg_context *ctx, struct m_grouped *x, const struct dg_view *layout)
+{
+    const int64_t alignment = dg_settings_of(ctx)->mk_alignment;
+    return x->device.type == DG_CPU ? run_parts(ctx, x, layout, alignment) : run_on_cuda(ctx, x, layout, alignment);
+}
+
+static enum dg_gemm_grouping contiguous_kind(bool use_psum_layout, bool ensure_zero_padding)
 {
     if (!use_psum_layout) {
-        return INDEX_LAYOUT;
+        return DG_GROUPS_INDEX;
     }
-    return ensure_zero_padding ? PADDED_PSUM_LAYOUT : PSUM_LAYOUT;
+    return ensure_zero_padding ? DG_GROUPS_PADDED_PSUM : DG_GROUPS_PSUM;
 }
 
 dg_status dg_m_grouped_fp8_fp4_gemm_nt_contiguous_impl(dg_context *ctx, const struct dg_m_grouped_fp8_fp4_gemm_nt_contiguous_call *call)
@@ -262,11 +289,13 @@ dg_status dg_m_grouped_fp8_fp4_gemm_nt_contiguous_impl(dg_context *ctx, const st
         .op = "m_grouped_fp8_fp4_gemm_nt_contiguous",
         .device = call->d.device,
         .gemm = dg_gemm_args_of(a, b, &call->d, NULL),
+        .kind = contiguous_kind(call->use_psum_layout, call->ensure_zero_padding),
         .groups = call->groups,
+        .expected_rows = call->expected_m_for_psum_layout.has ? call->expected_m_for_psum_layout.value : 0,
         .b_stride = call->b.strides[0],
         .sfb_stride = call->sfb.strides[0],
     };
-    return run_m_grouped(ctx, &x, &call->grouped_layout, contiguous_kind(call->use_psum_layout, call->ensure_zero_padding));
+    return run_m_grouped(ctx, &x, &call->grouped_layout);
 }
 
 dg_status dg_m_grouped_fp8_fp4_gemm_nn_contiguous_impl(dg_context *ctx, const struct dg_m_grouped_fp8_fp4_gemm_nn_contiguous_call *call)
@@ -277,11 +306,12 @@ dg_status dg_m_grouped_fp8_fp4_gemm_nn_contiguous_impl(dg_context *ctx, const st
         .op = "m_grouped_fp8_fp4_gemm_nn_contiguous",
         .device = call->d.device,
         .gemm = dg_gemm_args_of(a, b, &call->d, NULL),
+        .kind = contiguous_kind(call->use_psum_layout, call->ensure_zero_padding),
         .groups = call->groups,
         .b_stride = call->b.strides[0],
         .sfb_stride = call->sfb.strides[0],
     };
-    return run_m_grouped(ctx, &x, &call->grouped_layout, contiguous_kind(call->use_psum_layout, call->ensure_zero_padding));
+    return run_m_grouped(ctx, &x, &call->grouped_layout);
 }
 
 dg_status dg_m_grouped_fp8_fp4_gemm_nt_masked_impl(dg_context *ctx, const struct dg_m_grouped_fp8_fp4_gemm_nt_masked_call *call)
@@ -292,14 +322,16 @@ dg_status dg_m_grouped_fp8_fp4_gemm_nt_masked_impl(dg_context *ctx, const struct
         .op = "m_grouped_fp8_fp4_gemm_nt_masked",
         .device = call->d.device,
         .gemm = dg_gemm_args_of(a, b, &call->d, NULL),
+        .kind = DG_GROUPS_MASKED,
         .groups = call->groups,
+        .expected_rows = call->expected_m,
         .b_stride = call->b.strides[0],
         .sfb_stride = call->sfb.strides[0],
         .a_stride = call->a.strides[0],
         .sfa_stride = call->sfa.strides[0],
         .d_stride = call->d.strides[0],
     };
-    return run_m_grouped(ctx, &x, &call->masked_m, MASKED);
+    return run_m_grouped(ctx, &x, &call->masked_m);
 }
 
 dg_status dg_m_grouped_bf16_gemm_nt_contiguous_impl(dg_context *ctx, const struct dg_m_grouped_bf16_gemm_nt_contiguous_call *call)
@@ -310,10 +342,12 @@ dg_status dg_m_grouped_bf16_gemm_nt_contiguous_impl(dg_context *ctx, const struc
         .op = "m_grouped_bf16_gemm_nt_contiguous",
         .device = call->d.device,
         .gemm = dg_gemm_args_of(a, b, &call->d, NULL),
+        .kind = contiguous_kind(call->use_psum_layout, call->ensure_zero_padding),
         .groups = call->groups,
+        .expected_rows = call->expected_m_for_psum_layout.has ? call->expected_m_for_psum_layout.value : 0,
         .b_stride = call->b.strides[0],
     };
-    return run_m_grouped(ctx, &x, &call->grouped_layout, contiguous_kind(call->use_psum_layout, call->ensure_zero_padding));
+    return run_m_grouped(ctx, &x, &call->grouped_layout);
 }
 
 dg_status dg_m_grouped_bf16_gemm_nn_contiguous_impl(dg_context *ctx, const struct dg_m_grouped_bf16_gemm_nn_contiguous_call *call)
@@ -324,10 +358,11 @@ dg_status dg_m_grouped_bf16_gemm_nn_contiguous_impl(dg_context *ctx, const struc
         .op = "m_grouped_bf16_gemm_nn_contiguous",
         .device = call->d.device,
         .gemm = dg_gemm_args_of(a, b, &call->d, NULL),
+        .kind = contiguous_kind(call->use_psum_layout, call->ensure_zero_padding),
         .groups = call->groups,
         .b_stride = call->b.strides[0],
     };
-    return run_m_grouped(ctx, &x, &call->grouped_layout, contiguous_kind(call->use_psum_layout, call->ensure_zero_padding));
+    return run_m_grouped(ctx, &x, &call->grouped_layout);
 }
 
 dg_status dg_m_grouped_bf16_gemm_nt_masked_impl(dg_context *ctx, const struct dg_m_grouped_bf16_gemm_nt_masked_call *call)
@@ -338,12 +373,14 @@ dg_status dg_m_grouped_bf16_gemm_nt_masked_impl(dg_context *ctx, const struct dg
         .op = "m_grouped_bf16_gemm_nt_masked",
         .device = call->d.device,
         .gemm = dg_gemm_args_of(a, b, &call->d, NULL),
+        .kind = DG_GROUPS_MASKED,
         .groups = call->groups,
+        .expected_rows = call->expected_m,
         .b_stride = call->b.strides[0],
         .a_stride = call->a.strides[0],
         .d_stride = call->d.strides[0],
     };
-    return run_m_grouped(ctx, &x, &call->masked_m, MASKED);
+    return run_m_grouped(ctx, &x, &call->masked_m);
 }
 
 /* ---- k-grouped: groups ------------------------------------------------------------------------------------ */
@@ -362,6 +399,8 @@ struct k_grouped {
     int64_t gran_k;
     int64_t d_stride, c_stride; /* from group to group */
     bool is_flat; /* a and b are one compact [mn, k_g] after the other */
+    bool is_psum;
+    const struct dg_view *sfa, *sfb; /* of groups one below the other; NULL: none, or flat */
     struct k_group *groups;
 };
 
@@ -419,10 +458,9 @@ static dg_status check_scale_rows(const struct k_grouped *x, const char *name, c
 
 /* ---- k-grouped: operators --------------------------------------------------------------------------------- */
 
-static void get_k_group(const void *source, int64_t i, struct dg_gemm_args *args)
+/* The GEMM of the i-th group. */
+static void make_k_group(const struct k_grouped *x, int64_t i, const struct k_group *group, struct dg_gemm_args *args)
 {
-    const struct k_grouped *x = source;
-    const struct k_group *group = &x->groups[i];
     *args = x->gemm;
     args->k = group->size;
     dg_gemm_move_output(args, i * x->d_stride, i * x->c_stride);
@@ -439,16 +477,20 @@ static void get_k_group(const void *source, int64_t i, struct dg_gemm_args *args
     dg_gemm_move_scale(&args->sfb, (args->sfb.type == DG_SCALE_F32 ? group->block : group->word) * args->sfb.stride_k);
 }
 
-/* sfa and sfb: NULL where there are none. */
-static dg_status run_k_groups(dg_context *ctx, struct k_grouped *x, const struct dg_view *layout, const dg_ints *ks_cpu, bool is_psum,
-                              const struct dg_view *sfa, const struct dg_view *sfb)
+static void get_k_group(const void *source, int64_t i, struct dg_gemm_args *args)
 {
-    dg_status status = is_psum ? find_psum_groups(x, layout, dg_settings_of(ctx)->mk_alignment) : find_groups(x, layout, ks_cpu);
-    if (status == DG_OK && is_psum && sfa != NULL) { /* without psum the contracts say how many rows there are */
-        status = check_scale_rows(x, "sfa", sfa, &x->gemm.sfa);
+    const struct k_grouped *x = source;
+    make_k_group(x, i, &x->groups[i], args);
+}
+
+static dg_status run_k_groups(dg_context *ctx, struct k_grouped *x, const struct dg_view *layout, const dg_ints *ks_cpu)
+{
+    dg_status status = x->is_psum ? find_psum_groups(x, layout, dg_settings_of(ctx)->mk_alignment) : find_groups(x, layout, ks_cpu);
+    if (status == DG_OK && x->is_psum && x->sfa != NULL) { /* without psum the contracts say how many rows there are */
+        status = check_scale_rows(x, "sfa", x->sfa, &x->gemm.sfa);
     }
-    if (status == DG_OK && is_psum && sfb != NULL) {
-        status = check_scale_rows(x, "sfb", sfb, &x->gemm.sfb);
+    if (status == DG_OK && x->is_psum && x->sfb != NULL) {
+        status = check_scale_rows(x, "sfb", x->sfb, &x->gemm.sfb);
     }
     if (status == DG_OK) {
         status = dg_gemm_run_list(x->op, ctx, x->device, &(struct dg_gemm_list){x->num_groups, get_k_group, x});
@@ -456,21 +498,59 @@ static dg_status run_k_groups(dg_context *ctx, struct k_grouped *x, const struct
     return status;
 }
 
-static dg_status run_k_grouped(dg_context *ctx, struct k_grouped *x, const struct dg_view *layout, const dg_ints *ks_cpu, bool is_psum,
-                               const struct dg_view *sfa, const struct dg_view *sfb)
+static dg_status run_k_groups_on_cpu(dg_context *ctx, struct k_grouped *x, const struct dg_view *layout, const dg_ints *ks_cpu)
 {
-    dg_status status = check_device(x->op, ctx, x->device);
-    if (status != DG_OK || x->num_groups == 0) {
-        return status;
-    }
     const size_t bytes = (size_t)x->num_groups * sizeof(*x->groups);
     x->groups = dg_context_alloc(ctx, bytes);
     if (x->groups == NULL) {
         return dg_fail(DG_ERR_OUT_OF_MEMORY, "%s: no memory for a list of %zu bytes", x->op, bytes);
     }
-    status = run_k_groups(ctx, x, layout, ks_cpu, is_psum, sfa, sfb);
+    const dg_status status = run_k_groups(ctx, x, layout, ks_cpu);
     dg_context_free(ctx, x->groups, bytes);
     return status;
+}
+
+/* One launch, which finds the groups in the layout. */
+static dg_status run_k_groups_on_cuda(dg_context *ctx, const struct k_grouped *x, const struct dg_view *layout)
+{
+    struct dg_gemm_args args = x->gemm;
+    args.groups = (struct dg_gemm_groups){
+        .kind = x->is_psum ? DG_GROUPS_PSUM_K : DG_GROUPS_K,
+        .count = x->num_groups,
+        .layout = layout->data,
+        .layout_stride = layout->strides[0],
+        .alignment = x->is_psum ? dg_settings_of(ctx)->mk_alignment : 1,
+        .d_stride = x->d_stride,
+        .c_stride = x->c_stride,
+        .sfa_words = x->sfa != NULL ? x->sfa->shape[0] : 0,
+        .sfb_words = x->sfb != NULL ? x->sfb->shape[0] : 0,
+    };
+    return dg_gemm_run(x->op, ctx, x->device, args);
+}
+
+/* A launch for each group, of the sizes on the host. */
+static dg_status run_flat_groups_on_cuda(dg_context *ctx, const struct k_grouped *x, const dg_ints *ks_cpu)
+{
+    struct k_group group = {0};
+    dg_status status = DG_OK;
+    for (int64_t g = 0; g < x->num_groups && status == DG_OK; g++) {
+        struct dg_gemm_args args;
+        group = next_group(x, group, group.begin + group.size, ks_cpu->data[g]);
+        make_k_group(x, g, &group, &args);
+        status = dg_gemm_run(x->op, ctx, x->device, args);
+    }
+    return status;
+}
+
+static dg_status run_k_grouped(dg_context *ctx, struct k_grouped *x, const struct dg_view *layout, const dg_ints *ks_cpu)
+{
+    if (x->num_groups == 0) {
+        return DG_OK;
+    }
+    if (x->device.type == DG_CPU) {
+        return run_k_groups_on_cpu(ctx, x, layout, ks_cpu);
+    }
+    return x->is_flat ? run_flat_groups_on_cuda(ctx, x, ks_cpu) : run_k_groups_on_cuda(ctx, x, layout);
 }
 
 dg_status dg_k_grouped_fp8_gemm_tn_contiguous_impl(dg_context *ctx, const struct dg_k_grouped_fp8_gemm_tn_contiguous_call *call)
@@ -485,8 +565,11 @@ dg_status dg_k_grouped_fp8_gemm_tn_contiguous_impl(dg_context *ctx, const struct
         .gran_k = call->gran_k,
         .d_stride = call->d.strides[0],
         .c_stride = call->c.strides[0],
+        .is_psum = call->use_psum_layout,
+        .sfa = &call->sfa,
+        .sfb = &call->sfb,
     };
-    return run_k_grouped(ctx, &x, &call->grouped_layout, call->ks_cpu, call->use_psum_layout, &call->sfa, &call->sfb);
+    return run_k_grouped(ctx, &x, &call->grouped_layout, call->ks_cpu);
 }
 
 dg_status dg_k_grouped_bf16_gemm_tn_contiguous_impl(dg_context *ctx, const struct dg_k_grouped_bf16_gemm_tn_contiguous_call *call)
@@ -501,8 +584,9 @@ dg_status dg_k_grouped_bf16_gemm_tn_contiguous_impl(dg_context *ctx, const struc
         .gran_k = 1, /* of scales that are not there */
         .d_stride = call->d.strides[0],
         .c_stride = call->c.strides[0],
+        .is_psum = call->use_psum_layout,
     };
-    return run_k_grouped(ctx, &x, &call->grouped_layout, call->ks_cpu, call->use_psum_layout, NULL, NULL);
+    return run_k_grouped(ctx, &x, &call->grouped_layout, call->ks_cpu);
 }
 
 /* One side of the flat layout; all of it but the distance between rows, which differs from group to group. */
@@ -547,5 +631,5 @@ dg_status dg_k_grouped_fp8_gemm_nt_contiguous_impl(dg_context *ctx, const struct
         .c_stride = call->c.strides[0],
         .is_flat = true,
     };
-    return run_k_grouped(ctx, &x, &call->grouped_layout, call->ks_cpu, false, &call->sfa, &call->sfb);
+    return run_k_grouped(ctx, &x, &call->grouped_layout, call->ks_cpu);
 }

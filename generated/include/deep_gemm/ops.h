@@ -405,6 +405,9 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nt_contiguous_options {
  * Padding rows may hold anything in `a` and `sfa`, NaN too: a row never reaches another one. Scales, granularity and numbers are those of
  * `fp8_fp4_gemm_nt`.
  *
+ * On GPUs `grouped_layout` is read by the kernel, so nothing waits for it and a captured graph follows it. It is not checked there, but
+ * nothing outside of the tensors is touched: an entry that is no group is padding, and an end beyond m is m.
+ *
  *   a                           f8e4m3 | f4e2m1 [m, k]
  *   sfa                         f32 [ceil(m / gran_mn_a), ceil(k / gran_k_a)]
  *                               | i32 [ceil(m / gran_mn_a), ceil(k / (gran_k_a * 4))]
@@ -433,7 +436,7 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nt_contiguous_options {
  *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
  *     not decrease and do not exceed m
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_fp8_fp4_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                      const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                      const dg_tensor *grouped_layout,
@@ -487,7 +490,7 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nn_contiguous_options {
  *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
  *     not decrease and do not exceed m
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_fp8_fp4_gemm_nn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                      const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                      const dg_tensor *grouped_layout,
@@ -512,8 +515,8 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nt_masked_options {
  *
  *     d[g, i, j] = sum over k of (a[g, i, k] * sfa(g, i, k)) * (b[g, j, k] * sfb(g, j, k)),    i < masked_m[g]
  *
- * The sizes stay on the device, so one captured CUDA graph serves any of them. Rows from `masked_m[g]` on may hold anything, NaN too; what
- * `d` holds there afterwards is unspecified. Scales, granularity and numbers are those of `fp8_fp4_gemm_nt`.
+ * The sizes stay on the device, so one captured CUDA graph serves any of them; there a size is cut to max_m, not checked. Rows from
+ * `masked_m[g]` on may hold anything, NaN too; what `d` holds there afterwards is unspecified. Scales, granularity and numbers are those of `fp8_fp4_gemm_nt`.
  *
  *   a                   f8e4m3 | f4e2m1 [groups, max_m, k]
  *   sfa                 f32 [groups, ceil(max_m / gran_mn_a), ceil(k / gran_k_a)]
@@ -539,7 +542,7 @@ typedef struct dg_m_grouped_fp8_fp4_gemm_nt_masked_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - masked_m: on the CPU each entry is from 0 to max_m
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_fp8_fp4_gemm_nt_masked(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                  const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                  const dg_tensor *masked_m, int64_t expected_m,
@@ -573,6 +576,9 @@ typedef struct dg_k_grouped_fp8_gemm_tn_contiguous_options {
  * The scales of the groups stand one below the other: each covers one column and gran_k rows of one group, counted from where the group
  * begins, so group g has ceil(k_g / gran_k) rows of them. Packed scales begin a new word with each group.
  *
+ * On GPUs the kernel reads `grouped_layout`, and not `ks_cpu`, so nothing waits for it and a captured graph follows it. It is not checked
+ * there: a group is cut to the rows of `a` and of the scales that there are.
+ *
  *   a                f8e4m3 [sum_k, m]
  *   sfa              f32 [blocks_a, m]
  *                    | i32 [max(words, dim(sfa, 0)), m]
@@ -603,7 +609,7 @@ typedef struct dg_k_grouped_fp8_gemm_tn_contiguous_options {
  *   - grouped_layout: on the CPU the sizes equal ks_cpu; with use_psum_layout the ends do not decrease and do not exceed the rows
  *     of a
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_k_grouped_fp8_gemm_tn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                  const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                  const dg_ints *ks_cpu, const dg_tensor *grouped_layout,
@@ -628,7 +634,7 @@ typedef struct dg_k_grouped_fp8_gemm_nt_contiguous_options {
  *
  * `a` is the concatenation of one compact row-major matrix [m, k_g] per group, so the distance between rows changes from group to group;
  * `b` likewise with [n, k_g]. `sfa` has the scales of all groups side by side, ceil(k_g / gran_k) columns for group g. The sizes come from
- * `ks_cpu`; there is no psum layout here.
+ * `ks_cpu`, on GPUs without a look at `grouped_layout`, and are a launch each there; there is no psum layout here.
  *
  *   a                f8e4m3 [...] contiguous; sum_k * m elements in any shape, usually flat
  *   sfa              f32 [m, blocks]
@@ -659,7 +665,7 @@ typedef struct dg_k_grouped_fp8_gemm_nt_contiguous_options {
  *   - sizes: a has sum_k * m elements, b has sum_k * n
  *   - grouped_layout: on the CPU the sizes equal ks_cpu
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_k_grouped_fp8_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *sfa,
                                                                  const dg_tensor *b, const dg_tensor *sfb, dg_tensor *d,
                                                                  const dg_ints *ks_cpu, const dg_tensor *grouped_layout,
@@ -700,7 +706,7 @@ typedef struct dg_m_grouped_bf16_gemm_nt_contiguous_options {
  *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
  *     not decrease and do not exceed m
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_bf16_gemm_nt_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                                   dg_tensor *d, const dg_tensor *grouped_layout,
                                                                   const dg_m_grouped_bf16_gemm_nt_contiguous_options *options);
@@ -734,7 +740,7 @@ typedef struct dg_m_grouped_bf16_gemm_nn_contiguous_options {
  *   - grouped_layout: on the CPU each entry is a group or -1, and a tile has one group at most; with use_psum_layout the ends do
  *     not decrease and do not exceed m
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_bf16_gemm_nn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                                   dg_tensor *d, const dg_tensor *grouped_layout,
                                                                   const dg_m_grouped_bf16_gemm_nn_contiguous_options *options);
@@ -753,8 +759,8 @@ typedef struct dg_m_grouped_bf16_gemm_nt_masked_options {
  *
  *     d[g, i, j] = sum over k of a[g, i, k] * b[g, j, k],    i < masked_m[g]
  *
- * The sizes stay on the device, so one captured CUDA graph serves any of them. Rows from `masked_m[g]` on may hold anything, NaN too; what
- * `d` holds there afterwards is unspecified. The numbers are those of `bf16_gemm_nt`.
+ * The sizes stay on the device, so one captured CUDA graph serves any of them; there a size is cut to max_m, not checked. Rows from
+ * `masked_m[g]` on may hold anything, NaN too; what `d` holds there afterwards is unspecified. The numbers are those of `bf16_gemm_nt`.
  *
  *   a              bf16 [groups, max_m, k]
  *   b              bf16 [groups, n, k]
@@ -766,7 +772,7 @@ typedef struct dg_m_grouped_bf16_gemm_nt_masked_options {
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
  *   - masked_m: on the CPU each entry is from 0 to max_m
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_m_grouped_bf16_gemm_nt_masked(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                               dg_tensor *d, const dg_tensor *masked_m, int64_t expected_m,
                                                               const dg_m_grouped_bf16_gemm_nt_masked_options *options);
@@ -808,7 +814,7 @@ typedef struct dg_k_grouped_bf16_gemm_tn_contiguous_options {
  *   - grouped_layout: on the CPU the sizes equal ks_cpu; with use_psum_layout the ends do not decrease and do not exceed the rows
  *     of a
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_k_grouped_bf16_gemm_tn_contiguous(dg_context *ctx, const dg_tensor *a, const dg_tensor *b,
                                                                   dg_tensor *d, const dg_ints *ks_cpu,
                                                                   const dg_tensor *grouped_layout,
