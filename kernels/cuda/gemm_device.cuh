@@ -60,10 +60,11 @@ __device__ __forceinline__ uint32_t distance_of(float scale)
 
 const uint32_t most_distance = 200u << 23;
 
-/* sum + product * scale_a * scale_b. is_far: one of the scales has more than most_distance; that takes f64. */
-__device__ __forceinline__ float add_scaled(float sum, float product, float scale_a, float scale_b, bool is_far)
+/* sum + product * scale_a * scale_b. any_is_far: a scale of this call or of others beside it has more than most_distance. That costs a
+ * branch once for all of them; what is computed depends on the scales of this one alone. */
+__device__ __forceinline__ float add_scaled(float sum, float product, float scale_a, float scale_b, bool any_is_far)
 {
-    if (is_far) {
+    if (any_is_far && max(distance_of(scale_a), distance_of(scale_b)) > most_distance) {
         return static_cast<float>(sum + static_cast<double>(product) * scale_a * scale_b);
     }
     return fmaf(product * scale_a, scale_b, sum);

@@ -533,7 +533,7 @@ __device__ __forceinline__ void multiply_codes(struct accumulators<Config> &part
 template <class Config>
 struct tile_scales {
     float a[shape<Config>::rows_m][2], b[shape<Config>::cols_n][2];
-    bool is_far; /* one of them; see add_scaled() */
+    bool any_is_far; /* see add_scaled() */
 
     __device__ __forceinline__ tile_scales(const struct problem &p, const place<Config> &at, const uint32_t *words, int64_t k)
     {
@@ -554,7 +554,7 @@ struct tile_scales {
                 distance = max(distance, distance_of(b[j][h]));
             }
         }
-        is_far = distance > most_distance;
+        any_is_far = distance > most_distance;
     }
 };
 
@@ -570,7 +570,7 @@ __device__ __forceinline__ void promote(struct accumulators<Config> &sums, struc
         for (int j = 0; j < shape<Config>::cols_n; ++j) {
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
-                sums.at[i][j][e] = add_scaled(sums.at[i][j][e], partial.at[i][j][e], scales.a[i][e / 2], scales.b[j][e % 2], scales.is_far);
+                sums.at[i][j][e] = add_scaled(sums.at[i][j][e], partial.at[i][j][e], scales.a[i][e / 2], scales.b[j][e % 2], scales.any_is_far);
             }
         }
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GPU time of the operators on CUDA, beside a peer of torch and, if given, a table of earlier times.
 
-The peer of a GEMM is torch.mm in bf16 of the same shape; that of a cast or of the hyperconnection prenorm, which move memory, is a copy that
+The peer of a GEMM is torch.mm in bf16 of the same shape, of a grouped one so many as it has groups; that of a cast or of the hyperconnection prenorm, which move memory, is a copy that
 reads and writes as many bytes in all. Time is the mean duration of the call's kernels as the CUDA profiler reports it, with L2 flushed before
 every call, on random normal data (zeros run faster). The clock of a card varies: a fixed torch.mm, the anchor, is timed in the same run, and
 times can be compared as multiples of it. Prints a table with a geometric mean per section, and JSON to --json.
@@ -102,6 +102,86 @@ def gemm_cases() -> Iterator[Case]:
         yield Case("fp8_fp4: GEMM", name, partial(deep_gemm.fp8_gemm_nt, a8, b8, d), flops, size, peer)
 
 
+def group_sizes(groups: int, rows: int) -> list[int]:
+    """Rows of groups that have `rows` on the average."""
+    return [int(rows * factor) for factor in torch.empty(groups).uniform_(0.7, 1.3).tolist()]
+
+
+def peers_of(a: list[torch.Tensor], b: list[torch.Tensor]) -> Callable[[], None]:
+    """torch.mm of each a with its b, into memory of its own."""
+    results = [torch.empty(x.shape[0], y.shape[1], device="cuda", dtype=torch.bfloat16) for x, y in zip(a, b)]
+
+    def run() -> None:
+        for x, y, result in zip(a, b, results):
+            torch.mm(x, y, out=result)
+
+    return run
+
+
+def stacked(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.stack([codes for codes, _ in pairs]), torch.stack([scales for _, scales in pairs])
+
+
+def m_grouped_cases() -> Iterator[Case]:
+    alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
+    for groups, rows in ((4, 8192), (8, 4096)):
+        for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048)):
+            sizes = [-(-size // alignment) * alignment for size in group_sizes(groups, rows)]
+            m = sum(sizes)
+            a, b = torch.randn(m, k, device="cuda"), torch.randn(groups, n, k, device="cuda")
+            layout = torch.arange(groups, device="cuda", dtype=torch.int32).repeat_interleave(torch.tensor(sizes, device="cuda"))
+            d = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+            a16, b16, flops = a.bfloat16(), b.bfloat16(), 2 * m * n * k
+            peer = peers_of(list(a16.split(sizes)), list(b16.mT))
+            name = f"num_groups={groups}, mean rows={rows}, n={n}, k={k}"
+            size = 2 * (a.numel() + b.numel() + d.numel())
+            yield Case("bf16: m-grouped contiguous", name, partial(deep_gemm.m_grouped_bf16_gemm_nt_contiguous, a16, b16, d, layout), flops, size, peer)
+            a8, b8 = quantize(a, 1), stacked([quantize(x, 128) for x in b])
+            call = partial(deep_gemm.m_grouped_fp8_gemm_nt_contiguous, a8, b8, d, layout)
+            yield Case("fp8_fp4: m-grouped contiguous", name, call, flops, a.numel() + b.numel() + 2 * d.numel(), peer)
+
+
+def masked_cases() -> Iterator[Case]:
+    max_m = 4096
+    for groups, rows in ((6, 1024), (32, 192), (6, 20), (32, 20)):
+        for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048)):
+            sizes = group_sizes(groups, rows)
+            a = torch.randn(groups * max_m, k, device="cuda")
+            b = torch.randn(groups, n, k, device="cuda")
+            d = torch.empty(groups, max_m, n, device="cuda", dtype=torch.bfloat16)
+            masked_m = torch.tensor(sizes, device="cuda", dtype=torch.int32)
+            a16, b16, flops = a.view(groups, max_m, k).bfloat16(), b.bfloat16(), 2 * sum(sizes) * n * k
+            peer = peers_of([x[:size] for x, size in zip(a16, sizes)], list(b16.mT))
+            used = sum(sizes) * k + b.numel()
+            name = f"num_groups={groups}, expected_m_per_group={rows}, n={n}, k={k}"
+            call = partial(deep_gemm.m_grouped_bf16_gemm_nt_masked, a16, b16, d, masked_m, rows)
+            yield Case("bf16: m-grouped masked GEMM", f"{name}, psum=0", call, flops, 2 * (used + sum(sizes) * n), peer)
+            codes, scales = quantize(a, 1)
+            a8 = codes.view(groups, max_m, k), scales.view(groups, max_m, -1)
+            call = partial(deep_gemm.m_grouped_fp8_gemm_nt_masked, a8, stacked([quantize(x, 128) for x in b]), d, masked_m, rows)
+            yield Case("fp8_fp4: m-grouped masked GEMM", f"{name}, 1D2D, psum=0", call, flops, used + 2 * sum(sizes) * n, peer)
+
+
+def k_grouped_cases() -> Iterator[Case]:
+    for groups, rows in ((4, 8192), (8, 4096)):
+        for m, n in ((4096, 7168), (7168, 2048)):
+            ks = [-(-size // 128) * 128 for size in group_sizes(groups, rows)]
+            k = sum(ks)
+            a, b = torch.randn(k, m, device="cuda").bfloat16(), torch.randn(k, n, device="cuda").bfloat16()
+            d = torch.zeros(groups, m, n, device="cuda")
+            layout = torch.tensor(ks, device="cuda", dtype=torch.int32)
+            flops, peer = 2 * m * n * k, peers_of([x.T for x in a.split(ks)], list(b.split(ks)))
+            name = f"num_groups={groups}, m={m}, n={n}, mean k={rows}"
+            call = partial(deep_gemm.k_grouped_bf16_gemm_tn_contiguous, a, b, d, ks, layout, d)
+            yield Case("bf16: k-grouped contiguous", name, call, flops, 2 * (a.numel() + b.numel()) + 8 * d.numel(), peer)
+            sides = []
+            for x in (a, b):
+                pairs = [quantize(part.T.float(), 1) for part in x.split(ks)]
+                sides.append((torch.cat([codes.flatten() for codes, _ in pairs]), torch.cat([scales for _, scales in pairs], 1)))
+            call = partial(deep_gemm.k_grouped_fp8_gemm_nt_contiguous, *sides, d, ks, layout, d)
+            yield Case("fp8_fp4: k-grouped contiguous", name, call, flops, a.numel() + b.numel() + 8 * d.numel(), peer)
+
+
 def prenorm_cases() -> Iterator[Case]:
     n = 24
     for m in (13, 137, 4096, 8192):
@@ -169,7 +249,7 @@ def main() -> None:
     print(f"{'case':75} {'us':>8} {'TFLOP/s':>8} {'GB/s':>6} {'x peer':>8} {'x anchor':>8} {'x baseline':>10}")
 
     rows: list[Row] = []
-    for cases in (prenorm_cases, cast_cases, gemm_cases):
+    for cases in (prenorm_cases, cast_cases, gemm_cases, m_grouped_cases, masked_cases, k_grouped_cases):
         for case in cases():
             if args.filter not in case.section:
                 continue

@@ -5,82 +5,12 @@
  * d must stay as it was. Buffers have the exact size that the strides need, so compute-sanitizer sees any read beyond.
  */
 #include "check.h"
-#include "cuda/device.h"
-#include "ops/gemm.h"
-#include "device_test.h"
-#include "random.h"
+#include "gemm_test.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <pthread.h>
 
-enum { guard_bytes = 64, guard_byte = 0xa5 };
-
-/* What kernels/ops does around a kernel. */
-static int run(const struct dg_gemm_args *args)
-{
-    int32_t previous;
-    int error = dg_cuda_enter_device(args->exec.device_id, &previous);
-    if (error) {
-        return error;
-    }
-    error = dg_gemm_sm80(args);
-    dg_cuda_leave_device(previous);
-    return error;
-}
-
-/* ---- number formats, by their definitions ------------------------------------------------------------------------ */
-
-static double decode_bf16(uint16_t code)
-{
-    uint32_t bits = (uint32_t)code << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
-}
-
-static double decode_e4m3(uint8_t code)
-{
-    int exponent = code >> 3 & 15, mantissa = code & 7;
-    double magnitude = exponent == 15 && mantissa == 7 ? (double)NAN
-                       : exponent == 0                ? ldexp(mantissa, -9)
-                                                      : ldexp(8 + mantissa, exponent - 10);
-    return code & 0x80 ? -magnitude : magnitude;
-}
-
-static double decode_e2m1(int code)
-{
-    static const double magnitudes[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-    return code & 8 ? -magnitudes[code & 7] : magnitudes[code & 7];
-}
-
 /* ---- the formula ------------------------------------------------------------------------------------------------- */
-
-static double operand_at(const struct dg_gemm_operand *x, int64_t i, int64_t k)
-{
-    int64_t index = i * x->stride_mn + k * x->stride_k;
-    if (x->type == DG_GEMM_BF16) {
-        return decode_bf16(((const uint16_t *)x->data)[index]);
-    }
-    if (x->type == DG_GEMM_F8E4M3) {
-        return decode_e4m3(((const uint8_t *)x->data)[index]);
-    }
-    int64_t byte = index >= 0 ? index / 2 : (index - 1) / 2;
-    return decode_e2m1(((const uint8_t *)x->data)[byte] >> (index - 2 * byte) * 4 & 15);
-}
-
-static double scale_at(const struct dg_gemm_scale *s, int64_t i, int64_t k)
-{
-    int64_t row = i / s->gran_mn * s->stride_mn, block = k / s->gran_k;
-    if (s->type == DG_SCALE_F32) {
-        return (double)((const float *)s->data)[row + block * s->stride_k];
-    }
-    if (s->type == DG_SCALE_UE8M0) {
-        uint32_t exponent = ((const uint32_t *)s->data)[row + block / 4 * s->stride_k] >> block % 4 * 8 & 255;
-        return exponent == 255 ? (double)NAN : ldexp(1, (int)exponent - 127);
-    }
-    return 1;
-}
 
 static double *scaled_operand(const struct dg_gemm_operand *x, const struct dg_gemm_scale *s, int64_t rows, int64_t k)
 {
@@ -93,43 +23,12 @@ static double *scaled_operand(const struct dg_gemm_operand *x, const struct dg_g
     return out;
 }
 
-static double output_at(enum dg_gemm_type type, const void *data, int64_t index)
-{
-    return type == DG_GEMM_F32 ? (double)((const float *)data)[index] : decode_bf16(((const uint16_t *)data)[index]);
-}
-
 static int64_t stored_column(const struct dg_gemm_args *args, int64_t j)
 {
     if (args->head_mid == 0) {
         return j;
     }
     return j + (j + args->head_right) / (args->head_left + args->head_right) * args->head_mid;
-}
-
-/* ---- buffers that exist on both sides ---------------------------------------------------------------------------- */
-
-struct buffer {
-    size_t bytes;
-    unsigned char *host, *device;
-};
-
-static struct buffer make_buffer(int64_t bytes)
-{
-    struct buffer b = {bytes > 0 ? (size_t)bytes : 1, NULL, NULL};
-    b.host = malloc(b.bytes);
-    must(cudaMalloc((void **)&b.device, b.bytes), "cudaMalloc");
-    return b;
-}
-
-static void free_buffer(struct buffer *b)
-{
-    free(b->host);
-    cudaFree(b->device);
-}
-
-static void upload(const struct buffer *b, cudaStream_t stream)
-{
-    must(cudaMemcpyAsync(b->device, b->host, b->bytes, cudaMemcpyHostToDevice, stream), "upload");
 }
 
 /* ---- one problem ------------------------------------------------------------------------------------------------- */
@@ -168,11 +67,6 @@ static void describe(const struct setup *s)
         printf("  %c: %s %s, scale %s gran (%lld, %lld) mn_major=%d\n", "ab"[x], types[s->type[x]], layout_names[s->layout[x]],
                scales[s->scale[x]], (long long)s->gran_mn[x], (long long)s->gran_k[x], s->is_scale_mn_major[x]);
     }
-}
-
-static int64_t round_up(int64_t x, int64_t step)
-{
-    return (x + step - 1) / step * step;
 }
 
 /* Strides, and the element that data points to; the buffer gets exactly what they reach. */
@@ -229,26 +123,6 @@ static struct buffer make_operand(struct dg_gemm_operand *x, enum dg_gemm_type t
     return b;
 }
 
-static void fill_operand(const struct buffer *b, enum dg_gemm_type type, bool has_specials)
-{
-    if (type == DG_GEMM_BF16) {
-        for (size_t i = 0; i + 1 < b->bytes; i += 2) {
-            uint16_t code = (uint16_t)((random_bits() & 0x8000) | (0x3e80 + random_bits() % 0x200)); /* 0.25 to 4 */
-            if (has_specials && random_below(500) == 0) {
-                code = (uint16_t[]){0x7f80, 0xff80, 0x7fc1, 0x0001, 0x8000, 0x7f7f}[random_below(6)];
-            }
-            memcpy(b->host + i, &code, 2);
-        }
-        return;
-    }
-    for (size_t i = 0; i < b->bytes; ++i) {
-        b->host[i] = (unsigned char)random_bits();
-        if (type == DG_GEMM_F8E4M3 && (b->host[i] & 0x7f) == 0x7f && !(has_specials && random_below(8) == 0)) {
-            b->host[i] ^= 0x11; /* no NaN, or few */
-        }
-    }
-}
-
 static struct buffer make_scale(struct dg_gemm_scale *s, const struct setup *setup, int x, int64_t rows)
 {
     s->type = setup->scale[x];
@@ -260,22 +134,6 @@ static struct buffer make_scale(struct dg_gemm_scale *s, const struct setup *set
     s->stride_k = setup->is_scale_mn_major[x] ? round_up(blocks_mn, 4) : 1;
     s->data = NULL;
     return make_buffer(s->type == DG_SCALE_NONE || words == 0 ? 0 : ((blocks_mn - 1) * s->stride_mn + (words - 1) * s->stride_k + 1) * 4);
-}
-
-static void fill_scale(const struct buffer *b, enum dg_gemm_scale_type type, bool has_specials)
-{
-    for (size_t i = 0; i + 3 < b->bytes; i += 4) {
-        float value = ldexpf(1.0f + (float)random_below(1000) / 1000.0f, (int)random_below(8) - 4);
-        unsigned char exponents[4];
-        for (int e = 0; e < 4; ++e) {
-            exponents[e] = has_specials && random_below(100) == 0 ? 255 : (unsigned char)(120 + random_below(14));
-        }
-        if (type == DG_SCALE_UE8M0) {
-            memcpy(b->host + i, exponents, 4);
-        } else {
-            memcpy(b->host + i, &value, 4);
-        }
-    }
 }
 
 static void fill_inputs(struct instance *t)
@@ -377,14 +235,13 @@ static bool is_right(const struct instance *t, const unsigned char *result)
     unsigned char *untouched = malloc(t->d.bytes);
     memcpy(untouched, result, t->d.bytes);
     int64_t wrong = 0, d_bytes = args->d_type == DG_GEMM_F32 ? 4 : 2;
-    double rounding = args->d_type == DG_GEMM_F32 ? 0x1p-23 : 0x1p-8;
     for (int64_t i = 0; i < args->m; ++i) {
         for (int64_t j = 0; j < args->n; ++j) {
             double sum = 0, size = 0;
             for (int64_t k = 0; k < args->k; ++k) {
                 double term = a[i * args->k + k] * b[j * args->k + k];
                 sum += term;
-                size += fabs(term);
+                size += isfinite(term) ? fabs(term) : 0;
             }
             if (args->c) {
                 double c = output_at(args->d_type, args->c, i * args->c_stride_m + j * args->c_stride_n);
@@ -394,12 +251,7 @@ static bool is_right(const struct instance *t, const unsigned char *result)
             int64_t index = i * args->d_stride_m + stored_column(args, j);
             double got = output_at(args->d_type, result + t->d_offset, index);
             memcpy(untouched + t->d_offset + index * d_bytes, t->d.host + t->d_offset + index * d_bytes, (size_t)d_bytes);
-            bool is_same = isnan(sum) ? isnan(got) : isinf(sum) ? got == sum : fabs(got - sum) <= 2e-6 * size + rounding * fabs(sum);
-            /* A finite sum of terms beyond the range of f32 may be infinite in f32. */
-            if (!is_same && size > 3e38 && !isfinite(got)) {
-                is_same = true;
-            }
-            if (!is_same && wrong++ < 3) {
+            if (!is_close(args->d_type, got, sum, size) && wrong++ < 3) {
                 printf("  d[%lld, %lld] = %.9g, expected %.9g (sum of |terms| %.9g)\n", (long long)i, (long long)j, got, sum, size);
             }
         }
@@ -448,11 +300,6 @@ static void check_setup(const struct setup *setup, cudaStream_t stream)
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
-
-static int64_t pick(const int64_t *from, int64_t count)
-{
-    return from[random_below(count)];
-}
 
 static struct setup random_setup(void)
 {
@@ -577,6 +424,35 @@ static void test_every_code(cudaStream_t stream)
                 data[code * operand->stride_mn] = (unsigned char)code;
             }
         }
+        check_instance(&t, stream);
+        free_instance(&t);
+    }
+}
+
+/* Scales of which one alone, or both together, are beyond the range of f32 while the result is not; and a row of zeros, which stays zero
+ * however large its scales are. */
+static void test_far_scales(cudaStream_t stream)
+{
+    struct setup s = plain_f8;
+    s.d_type = DG_GEMM_F32;
+    for (int variant = 0; variant < 8; ++variant) {
+        s.m = variant & 1 ? 9 : 130;
+        s.k = variant & 2 ? 128 : 384;
+        s.gran_mn[1] = 1;
+        s.scale[0] = s.scale[1] = variant & 4 ? DG_SCALE_UE8M0 : DG_SCALE_F32;
+        struct instance t = make_instance(&s);
+        for (int x = 0; x < 2; ++x) {
+            for (size_t i = 0; i + 3 < t.scale[x].bytes; i += 4) {
+                bool is_large = random_below(2);
+                float value = ldexpf(1.5f, (int)(is_large ? 90 + random_below(37) : -90 - random_below(37)));
+                unsigned char exponents[4];
+                for (int e = 0; e < 4; ++e) {
+                    exponents[e] = (unsigned char)(is_large ? 217 + random_below(37) : random_below(37));
+                }
+                memcpy(t.scale[x].host + i, s.scale[x] == DG_SCALE_F32 ? (void *)&value : exponents, 4);
+            }
+        }
+        memset(t.operand[0].host, 0, (size_t)t.host.a.stride_mn);
         check_instance(&t, stream);
         free_instance(&t);
     }
@@ -729,6 +605,7 @@ int main(int argc, char **argv)
     test_graph_capture(stream);
     test_device_functions();
     test_every_code(stream);
+    test_far_scales(stream);
     test_empty_k(stream);
     test_errors(stream);
     test_thread_without_context(stream);
