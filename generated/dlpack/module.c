@@ -1696,7 +1696,7 @@ static const char einsum_doc[] =
     "| `bhd,hdr->bhr` | d[b, h, r] = sum over d of a[b, h, d] * b[h, d, r] |\n"
     "\n"
     "The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included. On GPUs `bmk,bnk->mn` of several batches takes f32 `d`\n"
-    "only, and the other products are one launch per head.\n"
+    "only, and is a launch for each.\n"
     "\n"
     "Args:\n"
     "    expr: \"bmk,bnk->mn\" | \"bhr,hdr->bhd\" | \"bhd,hdr->bhr\"\n"

@@ -144,6 +144,24 @@ __device__ __forceinline__ void store_four(const struct output &out, int64_t i, 
     }
 }
 
+/* ---- groups -------------------------------------------------------------------------------------------------- */
+
+/* The address of an element that lies `elements` behind data. For F4E2M1 an even number of them. */
+__device__ __forceinline__ const void *move(const void *data, int64_t elements, enum dg_gemm_type type)
+{
+    const int64_t half_bytes = type == DG_GEMM_F32 ? 8 : type == DG_GEMM_BF16 ? 4 : type == DG_GEMM_F8E4M3 ? 2 : 1; /* of an element */
+    return static_cast<const char *>(data) + elements * half_bytes / 2;
+}
+
+__device__ __forceinline__ void move_output(struct output &out, int64_t d_elements, int64_t c_elements)
+{
+    const enum dg_gemm_type type = out.is_d_f32 ? DG_GEMM_F32 : DG_GEMM_BF16;
+    out.d = const_cast<void *>(move(out.d, d_elements, type));
+    if (out.c) {
+        out.c = move(out.c, c_elements, type);
+    }
+}
+
 } // namespace
 
 #endif

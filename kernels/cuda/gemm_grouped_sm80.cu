@@ -190,26 +190,11 @@ __device__ __forceinline__ struct k_group find_k_group(const struct grouped_prob
 
 /* ---- the problem of a group ---------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ const void *move(const void *data, int64_t elements, enum dg_gemm_type type)
-{
-    const int64_t half_bytes = type == DG_GEMM_F32 ? 8 : type == DG_GEMM_BF16 ? 4 : type == DG_GEMM_F8E4M3 ? 2 : 1; /* of an element */
-    return static_cast<const char *>(data) + elements * half_bytes / 2;
-}
-
 __device__ __forceinline__ void move_side(struct side &side, int64_t elements, int64_t words)
 {
     side.operand.data = move(side.operand.data, elements, side.operand.type);
     if (side.scale.type != DG_SCALE_NONE) {
         side.scale.data = static_cast<const uint32_t *>(side.scale.data) + words;
-    }
-}
-
-__device__ __forceinline__ void move_output(struct output &out, int64_t d_elements, int64_t c_elements)
-{
-    const enum dg_gemm_type type = out.is_d_f32 ? DG_GEMM_F32 : DG_GEMM_BF16;
-    out.d = const_cast<void *>(move(out.d, d_elements, type));
-    if (out.c) {
-        out.c = move(out.c, c_elements, type);
     }
 }
 
@@ -322,9 +307,6 @@ cudaError_t launch(struct grouped_problem *p, const struct dg_gemm_args *args, c
 
 extern "C" dg_kernel_result dg_gemm_grouped_sm80(const struct dg_gemm_args *args, const struct dg_cuda_device *device)
 {
-    if (args->groups.count == 0) {
-        return cudaSuccess;
-    }
     struct grouped_problem p;
     p.first = make_problem(args);
     p.groups = args->groups;

@@ -66,6 +66,9 @@ extern "C" dg_kernel_result dg_gemm_sm80(const struct dg_gemm_args *args)
     if (!device) {
         return cudaErrorInvalidDevice;
     }
+    if (args->groups.kind != DG_GROUPS_NONE && args->groups.count == 0) {
+        return cudaSuccess;
+    }
     int error;
     if (dg_gemm_small_sm80_can_run(args)) {
         error = dg_gemm_small_sm80(args, device);

@@ -46,12 +46,14 @@ struct config {
 
 struct scale_side { /* the scales of a or b */
     struct dg_gemm_scale scale;
+    int64_t group_stride; /* in words */
     int steps_per_block; /* along k */
 };
 
 struct problem {
     const unsigned char *a, *b;
     int64_t a_stride_bytes, b_stride_bytes;
+    int64_t a_group_bytes, b_group_bytes, d_group_stride, c_group_stride; /* from group to group, d and c in elements */
     int64_t m, n;
     int64_t k_bytes; /* a multiple of chunk_bytes */
     int steps;
@@ -104,15 +106,15 @@ struct loader {
     int steps_per_block;
     enum dg_gemm_scale_type scale_type;
 
-    __device__ __forceinline__ loader(const struct problem &p, int lane, int64_t n0)
+    __device__ __forceinline__ loader(const struct problem &p, int lane, int64_t group, int64_t n0)
     {
 #pragma unroll
         for (int h = 0; h < Config::halves_m; ++h) {
-            a[h] = p.a + min(static_cast<int64_t>(8 * h + lane / 4), p.m - 1) * p.a_stride_bytes;
+            a[h] = p.a + group * p.a_group_bytes + min(static_cast<int64_t>(8 * h + lane / 4), p.m - 1) * p.a_stride_bytes;
         }
 #pragma unroll
         for (int j = 0; j < Config::tiles_n; ++j) {
-            b[j] = p.b + min(n0 + 8 * j + lane / 4, p.n - 1) * p.b_stride_bytes;
+            b[j] = p.b + group * p.b_group_bytes + min(n0 + 8 * j + lane / 4, p.n - 1) * p.b_stride_bytes;
         }
         if constexpr (!Config::is_bf16) {
             bool is_of_a = lane < most_rows;
@@ -121,7 +123,8 @@ struct loader {
             scale_type = side.scale.type;
             scales = scale_type == DG_SCALE_NONE
                          ? nullptr
-                         : static_cast<const uint32_t *>(side.scale.data) + row / side.scale.gran_mn * side.scale.stride_mn;
+                         : static_cast<const uint32_t *>(side.scale.data) + group * side.group_stride +
+                               row / side.scale.gran_mn * side.scale.stride_mn;
             scale_stride = side.scale.stride_k;
             steps_per_block = side.steps_per_block;
         }
@@ -256,8 +259,10 @@ __device__ __forceinline__ void add_product(struct sums<Config> &total, const st
 
 /* Adds the sums of the warps that share columns, the first ones first, and stores them. all_sums: [warp][row][sum_stride]. */
 template <class Config>
-__device__ __forceinline__ void store(const struct problem &p, const float *all_sums, int first_warp, int thread, int64_t n0)
+__device__ __forceinline__ void store(const struct problem &p, const float *all_sums, int first_warp, int thread, int64_t group, int64_t n0)
 {
+    struct output out = p.out;
+    move_output(out, group * p.d_group_stride, group * p.c_group_stride);
     constexpr int warp_stride = 8 * Config::halves_m * Config::sum_stride;
     const float *first = all_sums + first_warp * warp_stride;
     for (int i = thread; i < p.m * Config::cols; i += 32 * p.warps_k) {
@@ -269,7 +274,7 @@ __device__ __forceinline__ void store(const struct problem &p, const float *all_
         for (int w = 0; w < p.warps_k; ++w) {
             value += first[w * warp_stride + row * Config::sum_stride + col];
         }
-        store_element(p.out, row, n0 + col, value);
+        store_element(out, row, n0 + col, value);
     }
 }
 
@@ -279,11 +284,12 @@ __global__ void __launch_bounds__(32 * most_warps) gemm_small(const __grid_const
     extern __shared__ float all_sums[];
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const int warp_n = warp / p.warps_k, warp_k = warp % p.warps_k;
+    const int64_t group = blockIdx.y;
 
     const int64_t tile_step = static_cast<int64_t>(gridDim.x) * p.warps_n;
     for (int64_t tile = static_cast<int64_t>(blockIdx.x) * p.warps_n; tile < p.tiles; tile += tile_step) {
         const int64_t n0 = (tile + warp_n) * Config::cols;
-        const struct loader<Config> loader(p, lane, n0);
+        const struct loader<Config> loader(p, lane, group, n0);
         struct fragments<Config> ring[Config::depth];
         struct sums<Config> total = {};
 
@@ -334,7 +340,7 @@ __global__ void __launch_bounds__(32 * most_warps) gemm_small(const __grid_const
             }
         }
         __syncthreads();
-        store<Config>(p, all_sums, warp - warp_k, 32 * warp_k + lane, n0);
+        store<Config>(p, all_sums, warp - warp_k, 32 * warp_k + lane, group, n0);
         __syncthreads(); /* before the sums of the next tile */
     }
 }
@@ -349,12 +355,20 @@ int64_t element_bytes(enum dg_gemm_type type)
 const int64_t most_k = int64_t{1} << 36; /* steps are counted in 32 bits */
 
 /* Whether chunks of its rows can be read. */
-bool has_chunks(const struct dg_gemm_operand &x, int64_t rows, int64_t k)
+bool has_chunks(const struct dg_gemm_operand &x, int64_t rows, int64_t k, int64_t group_stride)
 {
     bool is_contiguous = x.stride_k == 1 || k == 1;
-    bool is_aligned = reinterpret_cast<uintptr_t>(x.data) % chunk_bytes == 0 &&
-                      (rows == 1 || x.stride_mn * element_bytes(x.type) % chunk_bytes == 0);
+    bool is_aligned = is_multiple(x.data, chunk_bytes) && (rows == 1 || x.stride_mn * element_bytes(x.type) % chunk_bytes == 0) &&
+                      group_stride * element_bytes(x.type) % chunk_bytes == 0;
     return is_contiguous && is_aligned && k * element_bytes(x.type) % chunk_bytes == 0;
+}
+
+/* Whether the grid can have them: all in one launch, which keeps no limit on multiprocessors when there are several. */
+bool takes_groups(const struct dg_gemm_args *args)
+{
+    const int64_t most_groups = 65535;
+    return args->groups.kind == DG_GROUPS_NONE ||
+           (args->groups.kind == DG_GROUPS_WHOLE && args->groups.count <= most_groups && (args->groups.count == 1 || args->exec.num_sms == 0));
 }
 
 /* Whether no step has more than one scale. */
@@ -363,10 +377,11 @@ bool has_whole_steps(const struct dg_gemm_scale &scale, int64_t k)
     return scale.type == DG_SCALE_NONE || scale.gran_k >= k || scale.gran_k % step_bytes == 0;
 }
 
-struct scale_side make_scale_side(const struct dg_gemm_scale &scale, int64_t k, int steps)
+struct scale_side make_scale_side(const struct dg_gemm_scale &scale, int64_t group_stride, int64_t k, int steps)
 {
     struct scale_side side;
     side.scale = scale;
+    side.group_stride = group_stride;
     side.steps_per_block = scale.gran_k >= k ? steps : static_cast<int>(scale.gran_k / step_bytes);
     return side;
 }
@@ -379,12 +394,16 @@ struct problem make_problem(const struct dg_gemm_args *args)
     p.b = static_cast<const unsigned char *>(args->b.data);
     p.a_stride_bytes = args->m == 1 ? 0 : args->a.stride_mn * bytes;
     p.b_stride_bytes = args->n == 1 ? 0 : args->b.stride_mn * bytes;
+    p.a_group_bytes = args->groups.a_stride * bytes;
+    p.b_group_bytes = args->groups.b_stride * bytes;
+    p.d_group_stride = args->groups.d_stride;
+    p.c_group_stride = args->groups.c_stride;
     p.m = args->m;
     p.n = args->n;
     p.k_bytes = args->k * bytes;
     p.steps = static_cast<int>(ceil_div(p.k_bytes, step_bytes));
-    p.scales[0] = make_scale_side(args->sfa, args->k, p.steps);
-    p.scales[1] = make_scale_side(args->sfb, args->k, p.steps);
+    p.scales[0] = make_scale_side(args->sfa, args->groups.sfa_stride, args->k, p.steps);
+    p.scales[1] = make_scale_side(args->sfb, args->groups.sfb_stride, args->k, p.steps);
     p.out = make_output(args);
     return p;
 }
@@ -399,12 +418,18 @@ int choose_warps_k(int64_t tiles, int steps, int64_t sms)
     return warps;
 }
 
+/* No groups are one group. */
+int64_t groups_of(const struct dg_gemm_args *args)
+{
+    return args->groups.kind == DG_GROUPS_NONE ? 1 : args->groups.count;
+}
+
 template <class Config>
-cudaError_t launch(struct problem *p, const struct dg_cuda_device *device, const struct dg_exec *exec)
+cudaError_t launch(struct problem *p, int64_t groups, const struct dg_cuda_device *device, const struct dg_exec *exec)
 {
     const int64_t sms = exec->num_sms > 0 ? min(exec->num_sms, device->num_sms) : device->num_sms;
     p->tiles = ceil_div(p->n, Config::cols);
-    p->warps_k = choose_warps_k(p->tiles, p->steps, sms);
+    p->warps_k = choose_warps_k(p->tiles * groups, p->steps, sms);
     const int least_warps = exec->num_sms > 0 ? most_warps : 4; /* one block fills a multiprocessor where those are limited */
     p->warps_n = max(1, least_warps / p->warps_k);
     const int warps = p->warps_k * p->warps_n;
@@ -413,19 +438,19 @@ cudaError_t launch(struct problem *p, const struct dg_cuda_device *device, const
     blocks = min(blocks, exec->num_sms > 0 ? sms : static_cast<int64_t>(INT_MAX));
     const size_t shared_bytes = static_cast<size_t>(warps) * 8 * Config::halves_m * Config::sum_stride * sizeof(float);
     void *arguments[] = {p};
-    return cudaLaunchKernel(reinterpret_cast<const void *>(&gemm_small<Config>), dim3(static_cast<unsigned>(blocks)),
+    return cudaLaunchKernel(reinterpret_cast<const void *>(&gemm_small<Config>), dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(groups)),
                             dim3(static_cast<unsigned>(32 * warps)), arguments, shared_bytes, static_cast<cudaStream_t>(exec->stream));
 }
 
 /* Columns of 16 read a half as often; where those are too few for the multiprocessors, columns of 8. */
 template <bool is_bf16>
-cudaError_t launch_for_shape(struct problem *p, const struct dg_cuda_device *device, const struct dg_exec *exec)
+cudaError_t launch_for_shape(struct problem *p, int64_t groups, const struct dg_cuda_device *device, const struct dg_exec *exec)
 {
-    const bool is_narrow = 4 * ceil_div(p->n, 16) < 3 * device->num_sms;
+    const bool is_narrow = 4 * groups * ceil_div(p->n, 16) < 3 * device->num_sms;
     if (p->m <= 8) {
-        return is_narrow ? launch<config<is_bf16, 1, 1, 4>>(p, device, exec) : launch<config<is_bf16, 1, 2, 3>>(p, device, exec);
+        return is_narrow ? launch<config<is_bf16, 1, 1, 4>>(p, groups, device, exec) : launch<config<is_bf16, 1, 2, 3>>(p, groups, device, exec);
     }
-    return is_narrow ? launch<config<is_bf16, 2, 1, 3>>(p, device, exec) : launch<config<is_bf16, 2, 2, 2>>(p, device, exec);
+    return is_narrow ? launch<config<is_bf16, 2, 1, 3>>(p, groups, device, exec) : launch<config<is_bf16, 2, 2, 2>>(p, groups, device, exec);
 }
 
 } // namespace
@@ -434,14 +459,14 @@ extern "C" bool dg_gemm_small_sm80_can_run(const struct dg_gemm_args *args)
 {
     const bool is_bf16 = args->a.type == DG_GEMM_BF16;
     const bool is_type_taken = args->a.type == args->b.type && (is_bf16 || args->a.type == DG_GEMM_F8E4M3);
-    return args->groups.kind == DG_GROUPS_NONE && is_type_taken && args->m <= most_rows && args->k > 0 && args->k <= most_k &&
-           has_chunks(args->a, args->m, args->k) && has_chunks(args->b, args->n, args->k) &&
+    return is_type_taken && takes_groups(args) && args->m <= most_rows && args->k > 0 && args->k <= most_k &&
+           has_chunks(args->a, args->m, args->k, args->groups.a_stride) && has_chunks(args->b, args->n, args->k, args->groups.b_stride) &&
            has_whole_steps(args->sfa, args->k) && has_whole_steps(args->sfb, args->k);
 }
 
 extern "C" dg_kernel_result dg_gemm_small_sm80(const struct dg_gemm_args *args, const struct dg_cuda_device *device)
 {
     struct problem p = make_problem(args);
-    return args->a.type == DG_GEMM_BF16 ? launch_for_shape<true>(&p, device, &args->exec)
-                                        : launch_for_shape<false>(&p, device, &args->exec);
+    return args->a.type == DG_GEMM_BF16 ? launch_for_shape<true>(&p, groups_of(args), device, &args->exec)
+                                        : launch_for_shape<false>(&p, groups_of(args), device, &args->exec);
 }

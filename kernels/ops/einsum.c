@@ -1,7 +1,7 @@
 /* The einsum operators: one GEMM per head, or one sum over batches.
  *
  * With a head axis, each head is a GEMM of its own over views with that axis taken out, and the list of them runs as gemm_call.h says; on CUDA
- * that is a launch per head.
+ * they are the groups of one launch.
  * bmk,bnk->mn has one result for all batches. Its k are few, so on the CPU batches are laid side by side, STEP_K elements at a time, and one GEMM
  * after the other adds its products to f32. CUDA has no memory to lay them out in: there each batch is a GEMM that adds to d, which must be f32
  * then, since the sum is rounded once.
@@ -84,8 +84,34 @@ static void get_head(const void *source, int64_t head, struct dg_gemm_args *args
     *args = dg_gemm_args_of(a, b, &d, &c);
 }
 
+static int64_t stride_of(const struct dg_view *x, int axis)
+{
+    return x != NULL && x->is_given ? x->strides[axis] : 0;
+}
+
+static dg_status run_heads_on_cuda(const char *op, dg_context *ctx, const struct heads *x)
+{
+    const struct product *product = x->product;
+    struct dg_gemm_args args;
+    get_head(x, 0, &args);
+    args.groups = (struct dg_gemm_groups){
+        .kind = DG_GROUPS_WHOLE,
+        .count = x->d->shape[product->d.head],
+        .a_stride = stride_of(x->a, product->a.head),
+        .sfa_stride = stride_of(x->sfa, product->a.head),
+        .b_stride = stride_of(x->b, product->b.head),
+        .sfb_stride = stride_of(x->sfb, product->b.head),
+        .d_stride = stride_of(x->d, product->d.head),
+        .c_stride = stride_of(x->c, product->d.head),
+    };
+    return dg_gemm_run(op, ctx, x->d->device, args);
+}
+
 static dg_status run_heads(const char *op, dg_context *ctx, const struct heads *heads)
 {
+    if (heads->d->device.type == DG_CUDA) {
+        return run_heads_on_cuda(op, ctx, heads);
+    }
     const struct dg_gemm_list list = {heads->d->shape[heads->product->d.head], get_head, heads};
     return dg_gemm_run_list(op, ctx, heads->d->device, &list);
 }

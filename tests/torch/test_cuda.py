@@ -334,7 +334,13 @@ def test_memory_operators_allocate_only_results_and_can_be_captured() -> None:
     assert relative_error(squares, x.double().square().sum(1)) < 1e-6
 
 
-EXPRESSIONS = [("bhr,hdr->bhd", (5, 3, 200), (3, 70, 200)), ("bhd,hdr->bhr", (130, 4, 64), (4, 64, 33)), ("bmk,bnk->mn", (6, 70, 40), (6, 33, 40))]
+EXPRESSIONS = [
+    ("bhr,hdr->bhd", (5, 3, 200), (3, 70, 200)),
+    ("bhr,hdr->bhd", (16, 128, 512), (128, 128, 512)),
+    ("bhr,hdr->bhd", (300, 40, 64), (40, 128, 64)),
+    ("bhd,hdr->bhr", (130, 4, 64), (4, 64, 33)),
+    ("bmk,bnk->mn", (6, 70, 40), (6, 33, 40)),
+]
 
 
 @pytest.mark.parametrize("dtype, limit", [(torch.float32, 1e-6), (torch.bfloat16, 3e-3)])
@@ -372,3 +378,91 @@ def test_fp8_einsum(expr: str, a_shape: tuple[int, int, int], b_shape: tuple[int
     cpu = torch.empty(exact.shape)
     deep_gemm.fp8_einsum(expr, (a.cpu(), sfa.cpu()), (b.cpu(), sfb.cpu()), cpu)
     assert relative_error(d.cpu(), cpu.double()) < 1e-6
+
+
+def grouped_operands(groups: int, rows: int, n: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    return bf16(groups * rows, k), bf16(groups, n, k), torch.empty(groups * rows, n, device="cuda")
+
+
+@pytest.mark.parametrize("kind", ["index", "psum", "masked", "k"])
+def test_grouped_graphs_follow_their_layouts(kind: str) -> None:
+    """One captured call serves any layout: nothing of it is read on the host, so nothing waits, and nothing is allocated."""
+    groups, rows, n, k = 3, 256, 72, 128
+    a, b, d = grouped_operands(groups, rows, n, k)
+    layout = torch.zeros(groups * rows if kind == "index" else groups, device="cuda", dtype=torch.int32)
+    dk = torch.empty(groups, k, n, device="cuda")
+    y = bf16(groups * rows, n)
+
+    def call() -> None:
+        if kind == "masked":
+            deep_gemm.m_grouped_bf16_gemm_nt_masked(a.view(groups, rows, k), b, d.view(groups, rows, n), layout, rows)
+        elif kind == "k":
+            deep_gemm.k_grouped_bf16_gemm_tn_contiguous(a, y, dk, None, layout, use_psum_layout=True)
+        else:
+            deep_gemm.m_grouped_bf16_gemm_nt_contiguous(a, b, d, layout, use_psum_layout=kind == "psum")
+
+    call()
+    torch.cuda.synchronize()
+    allocated = torch.cuda.memory_stats()["allocation.all.allocated"]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocated
+    for sizes in ([256, 0, 100], [0, 256, 256], [7, 200, 0]):
+        begins = [g * rows for g in range(groups)]
+        if kind == "index":
+            entries = [[g if size > 0 else -1] * rows for g, size in enumerate(sizes)]
+            layout.copy_(torch.tensor(entries, dtype=torch.int32).flatten())
+        elif kind == "masked":
+            layout.copy_(torch.tensor(sizes, dtype=torch.int32))
+        else:
+            ends, end = [], 0
+            for g, size in enumerate(sizes):
+                begins[g] = -(-end // 128) * 128
+                end = begins[g] + size
+                ends.append(end)
+            layout.copy_(torch.tensor(ends, dtype=torch.int32))
+        graph.replay()
+        for g, (begin, size) in enumerate(zip(begins, sizes)):
+            own = slice(begin, begin + size)
+            if kind == "k":
+                exact = a[own].double().T @ y[own].double()
+                assert bool((dk[g] == 0).all()) if size == 0 else relative_error(dk[g], exact) < 1e-6
+            elif size > 0:
+                assert relative_error(d[own], a[own].double() @ b[g].double().T) < 1e-6
+
+
+def test_grouped_layouts_that_lie_touch_nothing_else() -> None:
+    groups, rows, n, k = 3, 128, 40, 64
+    a, b, _ = grouped_operands(groups, rows, n, k)
+    whole = torch.full((groups * rows + 2, n), 7.0, device="cuda")
+    d = whole[1:-1]
+    for psum in (False, True):
+        layout = torch.tensor([3, 1 << 30, -(1 << 31)], device="cuda", dtype=torch.int32)
+        deep_gemm.m_grouped_bf16_gemm_nt_contiguous(a, b, d, layout if psum else layout.repeat_interleave(rows), use_psum_layout=psum)
+    deep_gemm.m_grouped_bf16_gemm_nt_masked(a.view(groups, rows, k), b, d.view(groups, rows, n), layout, rows)
+    torch.cuda.synchronize()
+    assert bool((whole[0] == 7.0).all() and (whole[-1] == 7.0).all())
+
+
+def test_scales_whose_product_is_beyond_f32() -> None:
+    for m in (8, 150):
+        a, b = operands(m, 40, 256)
+        a[0][0].zero_()
+        sfa, sfb = torch.full_like(a[1], 2.0**100), torch.full_like(b[1], 2.0**-110)
+        sfa[0], sfb[:, 1] = 2.0**120, 2.0**20
+        a[0][1:, 128:].zero_()
+        d = torch.empty(m, 40, device="cuda")
+        deep_gemm.fp8_gemm_nt((a[0], sfa), (b[0], sfb), d)
+        assert bool((d[0] == 0).all()), "zeros stay zeros"
+        assert relative_error(d[1:], (exact((a[0], sfa), 1) @ exact((b[0], sfb), 128).T)[1:]) < 1e-6
+
+
+def test_einsum_is_one_launch() -> None:
+    a, b, d = bf16(4, 8, 64), bf16(8, 128, 64), torch.empty(4, 8, 128, device="cuda")
+    call: Callable[[], None] = lambda: deep_gemm.einsum("bhr,hdr->bhd", a, b, d)
+    call()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        call()
+        torch.cuda.synchronize()
+    assert sum(event.count for event in profiler.key_averages() if "gemm" in event.key) == 1

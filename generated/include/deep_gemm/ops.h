@@ -927,7 +927,7 @@ typedef struct dg_einsum_options {
  * | `bhd,hdr->bhr` | d[b, h, r] = sum over d of a[b, h, d] * b[h, d, r] |
  *
  * The sum is deterministic and at least f32, rounded once to the dtype of `d`, `c` included. On GPUs `bmk,bnk->mn` of several batches takes f32 `d`
- * only, and the other products are one launch per head.
+ * only, and is a launch for each.
  *
  *   expr          "bmk,bnk->mn" | "bhr,hdr->bhd" | "bhd,hdr->bhr"
  *   a             bf16 [a0, a1, a2]; axes as expr names them
