@@ -48,25 +48,10 @@ __device__ __forceinline__ float decode_scale(enum dg_gemm_scale_type type, uint
     return __uint_as_float((exponent << 23) | (is_subnormal_or_nan ? 1u << 22 : 0u));
 }
 
-/* ---- scaling ------------------------------------------------------------------------------------------------- */
-
-/* More than most_distance: the scale is negative, NaN, or not in 2^-100 to 2^100. A sum of 128 products of codes is 0 or 2^-18 to 2^25, so
- * times scales that are in it, one after the other, it leaves the range of f32 only if the result does. */
-__device__ __forceinline__ uint32_t distance_of(float scale)
+/* sum + product * scale_a * scale_b, one scale after the other: the product of both may leave the range of f32 where the result does not.
+ * A product is a sum of at most 128 of two codes, 0 or 2^-18 to 2^25, so scale_a may be 2^-108 to 2^103. */
+__device__ __forceinline__ float add_scaled(float sum, float product, float scale_a, float scale_b)
 {
-    const uint32_t two_to_minus_100 = 27u << 23;
-    return __float_as_uint(scale) - two_to_minus_100;
-}
-
-const uint32_t most_distance = 200u << 23;
-
-/* sum + product * scale_a * scale_b. any_is_far: a scale of this call or of others beside it has more than most_distance. That costs a
- * branch once for all of them; what is computed depends on the scales of this one alone. */
-__device__ __forceinline__ float add_scaled(float sum, float product, float scale_a, float scale_b, bool any_is_far)
-{
-    if (any_is_far && max(distance_of(scale_a), distance_of(scale_b)) > most_distance) {
-        return static_cast<float>(sum + static_cast<double>(product) * scale_a * scale_b);
-    }
     return fmaf(product * scale_a, scale_b, sum);
 }
 

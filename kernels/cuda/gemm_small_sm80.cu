@@ -237,7 +237,6 @@ template <class Config>
 __device__ __forceinline__ void add_product(struct sums<Config> &total, const struct sums<Config> &product, float scale, int lane)
 {
     const unsigned all = 0xffffffffu;
-    const bool any_is_far = __any_sync(all, distance_of(scale) > most_distance);
     float scale_a[2] = {__shfl_sync(all, scale, lane / 4), 0.0f};
     if constexpr (Config::halves_m == 2) {
         scale_a[1] = __shfl_sync(all, scale, 8 + lane / 4);
@@ -249,7 +248,7 @@ __device__ __forceinline__ void add_product(struct sums<Config> &total, const st
             float scale_b = __shfl_sync(all, scale, most_rows + 8 * j + lane % 4 * 2 + e);
 #pragma unroll
             for (int h = 0; h < Config::halves_m; ++h) {
-                total.at[j][2 * h + e] = add_scaled(total.at[j][2 * h + e], product.at[j][2 * h + e], scale_a[h], scale_b, any_is_far);
+                total.at[j][2 * h + e] = add_scaled(total.at[j][2 * h + e], product.at[j][2 * h + e], scale_a[h], scale_b);
             }
         }
     }

@@ -529,48 +529,34 @@ __device__ __forceinline__ void multiply_codes(struct accumulators<Config> &part
     }
 }
 
-/* The scales of element k of the problem that a warp's sums need. */
-template <class Config>
-struct tile_scales {
-    float a[shape<Config>::rows_m][2], b[shape<Config>::cols_n][2];
-    bool any_is_far; /* see add_scaled() */
-
-    __device__ __forceinline__ tile_scales(const struct problem &p, const place<Config> &at, const uint32_t *words, int64_t k)
-    {
-        enum dg_gemm_scale_type type_a = p.side[0].scale.type, type_b = p.side[1].scale.type;
-        int byte_a = type_a == DG_SCALE_UE8M0 ? static_cast<int>(k / p.side[0].scale.gran_k % 4) : 0;
-        int byte_b = type_b == DG_SCALE_UE8M0 ? static_cast<int>(k / p.side[1].scale.gran_k % 4) : 0;
-        uint32_t distance = 0;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-#pragma unroll
-            for (int i = 0; i < shape<Config>::rows_m; ++i) {
-                a[i][h] = decode_scale(type_a, words[at.row + 16 * i + 8 * h], byte_a);
-                distance = max(distance, distance_of(a[i][h]));
-            }
-#pragma unroll
-            for (int j = 0; j < shape<Config>::cols_n; ++j) {
-                b[j][h] = decode_scale(type_b, words[Config::tile_m + at.col + 8 * j + h], byte_b);
-                distance = max(distance, distance_of(b[j][h]));
-            }
-        }
-        any_is_far = distance > most_distance;
-    }
-};
-
 /* sums += partial * sfa * sfb, with the scales of element k of the problem; then clears partial. */
 template <class Config>
 __device__ __forceinline__ void promote(struct accumulators<Config> &sums, struct accumulators<Config> &partial, const place<Config> &at,
-                                        const struct problem &p, const uint32_t *words, int64_t k)
+                                        const struct problem &p, const uint32_t *scales, int64_t k)
 {
-    const tile_scales<Config> scales(p, at, words, k);
+    constexpr int rows_m = shape<Config>::rows_m, cols_n = shape<Config>::cols_n;
+    enum dg_gemm_scale_type type_a = p.side[0].scale.type, type_b = p.side[1].scale.type;
+    int byte_a = type_a == DG_SCALE_UE8M0 ? static_cast<int>(k / p.side[0].scale.gran_k % 4) : 0;
+    int byte_b = type_b == DG_SCALE_UE8M0 ? static_cast<int>(k / p.side[1].scale.gran_k % 4) : 0;
+    float scale_b[cols_n][2];
 #pragma unroll
-    for (int i = 0; i < shape<Config>::rows_m; ++i) {
+    for (int j = 0; j < cols_n; ++j) {
 #pragma unroll
-        for (int j = 0; j < shape<Config>::cols_n; ++j) {
+        for (int e = 0; e < 2; ++e) {
+            scale_b[j][e] = decode_scale(type_b, scales[Config::tile_m + at.col + 8 * j + e], byte_b);
+        }
+    }
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                sums.at[i][j][e] = add_scaled(sums.at[i][j][e], partial.at[i][j][e], scales.a[i][e / 2], scales.b[j][e % 2], scales.any_is_far);
+    for (int i = 0; i < rows_m; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float scale_a = decode_scale(type_a, scales[at.row + 16 * i + 8 * h], byte_a);
+#pragma unroll
+            for (int j = 0; j < cols_n; ++j) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    sums.at[i][j][2 * h + e] = add_scaled(sums.at[i][j][2 * h + e], partial.at[i][j][2 * h + e], scale_a, scale_b[j][e]);
+                }
             }
         }
     }

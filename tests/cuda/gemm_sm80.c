@@ -429,8 +429,8 @@ static void test_every_code(cudaStream_t stream)
     }
 }
 
-/* Scales of which one alone, or both together, are beyond the range of f32 while the result is not; and a row of zeros, which stays zero
- * however large its scales are. */
+/* Scales whose product is beyond the range of f32, or has too few bits there, while the result is not; and a row of zeros, which stays zero
+ * however large that product is. */
 static void test_far_scales(cudaStream_t stream)
 {
     struct setup s = plain_f8;
@@ -444,10 +444,10 @@ static void test_far_scales(cudaStream_t stream)
         for (int x = 0; x < 2; ++x) {
             for (size_t i = 0; i + 3 < t.scale[x].bytes; i += 4) {
                 bool is_large = random_below(2);
-                float value = ldexpf(1.5f, (int)(is_large ? 90 + random_below(37) : -90 - random_below(37)));
+                float value = ldexpf(1.5f, (int)(is_large ? 60 + random_below(40) : -60 - random_below(20)));
                 unsigned char exponents[4];
                 for (int e = 0; e < 4; ++e) {
-                    exponents[e] = (unsigned char)(is_large ? 217 + random_below(37) : random_below(37));
+                    exponents[e] = (unsigned char)(is_large ? 187 + random_below(40) : 67 - random_below(20));
                 }
                 memcpy(t.scale[x].host + i, s.scale[x] == DG_SCALE_F32 ? (void *)&value : exponents, 4);
             }

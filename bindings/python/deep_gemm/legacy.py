@@ -2,7 +2,8 @@
 
 They differ from ``deep_gemm.m_grouped_bf16_gemm_*_contiguous`` and ``deep_gemm.k_grouped_bf16_gemm_tn_contiguous`` in two ways: tiles of
 padding become zeros, and the ``fused`` ones take one operand by row numbers, of which a negative one stands for a row of zeros. Here the
-rows are gathered into a tensor of their own first.
+rows are gathered into a tensor of their own first. On CUDA the m-grouped ones wait for nothing; the k-grouped ones read where groups begin
+and end on the host.
 """
 
 from __future__ import annotations
@@ -78,10 +79,9 @@ def _zero_padding_tiles(d: Tensor, m_indices: Tensor) -> None:
 
 def _gathered(x: Tensor, indices: Tensor) -> Tensor:
     """Rows of x by number; zeros for a negative one."""
-    rows = x.new_zeros(indices.shape[0], x.shape[1])
-    is_row = indices >= 0
-    rows[is_row] = x[indices[is_row].long()]
-    return rows
+    if x.shape[0] == 0:
+        return x.new_zeros(indices.shape[0], x.shape[1])
+    return x[indices.clamp(min=0).long()].masked_fill_((indices < 0)[:, None], 0)
 
 
 def _k_grouped(op: str, a: Tensor, b: Tensor, d: Tensor, k_start: Tensor, k_end: Tensor, acc: bool) -> None:
