@@ -105,7 +105,8 @@ def fp8_fp4_gemm_nt(
     number of elements.
 
     **Numbers.** With f32 `d` the norm-wise relative error to the exact result is below 1e-6; with bf16 `d` the sum is rounded once, to
-    nearest even, `c` included. NaN codes and NaN scales give NaN. The same call gives the same bits for any number of threads.
+    nearest even, `c` included. NaN codes and NaN scales give NaN. The same call gives the same bits for any number of threads. On GPUs this
+    holds for `sfa` of 2^-108 to 2^103.
 
     Nothing is done when m or n is 0; with k = 0, d is `c`, or zeros without `c`.
 

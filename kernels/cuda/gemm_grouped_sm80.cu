@@ -8,6 +8,10 @@
  * What the layout says is cut to what there is before it is used: rows to m, k to the words of scales; a group that is not there is
  * padding. The scan ends after the last group whatever it finds.
  *
+ * Distance from the limit, on an H200: 283 TFLOP/s in bf16 and 236 in e4m3 with many rows, a third of torch.mm in bf16; groups of 20 rows
+ * read b at 2.5 TB/s in bf16 and half of that in e4m3. An operand that lies along m or n, as those of k-grouped GEMMs do, is gathered element
+ * by element: 35 TFLOP/s.
+ *
  * Read gemm_grouped() first. Meaning: kernels/ops/grouped.c, which does the same on the CPU with one GEMM per group.
  */
 #include "gemm_grouped.h"
