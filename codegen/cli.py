@@ -85,19 +85,20 @@ def arguments() -> argparse.ArgumentParser:
     init = verb("init", _later("init"), "start a library that builds and passes its test")
     runtime = verb("runtime", _later("runtime"), "write what the generated files call, under the names of the library")
     json_verb = verb("json", _later("json"), "print the model of the schema file as JSON")
+    samples = verb("samples", _later("samples"), "write a C program of calls that follow from the contracts, right ones and wrong ones")
     parse = verb("parse", _later("parse"), "read schema strings as JSON, one a line; print one JSON object a line")
     completion = verb("completion", _later("completion"), "print the completions for a shell")
 
-    for sub in (generate, check, watch, fmt, lint, breaking, explain, new, runtime, json_verb):
+    for sub in (generate, check, watch, fmt, lint, breaking, explain, new, runtime, json_verb, samples):
         sub.add_argument("--schema", metavar="FILE", help="the schema file (schema/ops.schema of this repository)")
-    for sub in (generate, check, watch, explain, runtime, json_verb):
+    for sub in (generate, check, watch, explain, runtime, json_verb, samples):
         sub.add_argument("--namespace", metavar="NAME", type=_name, help="instead of the file's: torch.ops.NAME, the package")
         sub.add_argument("--prefix", metavar="NAME", type=_name, help="instead of the file's: NAME_... and NAME_... in C")
     for sub in (generate, check, watch, runtime):
         sub.add_argument("--out", metavar="FOLDER", help="the output folder (generated/ of this repository)")
         hosts = f"only these out of {','.join(HOST_NAMES)} (all); files of the others do not belong in the folder"
         sub.add_argument("--hosts", metavar="LIST", type=_hosts, default=HOST_NAMES, help=hosts)
-    for sub in (generate, check, fmt, lint, breaking, json_verb):
+    for sub in (generate, check, fmt, lint, breaking, json_verb, samples):
         form = "json: a SARIF 2.1.0 log on standard output, for editors and CI"
         sub.add_argument("--diagnostics", choices=("text", "json"), default="text", help=form)
     generate.add_argument("--depfile", metavar="FILE", help="write a Make rule with everything that the outputs depend on")
@@ -116,6 +117,11 @@ def arguments() -> argparse.ArgumentParser:
     init.add_argument("folder", metavar="FOLDER", nargs="?", help="where (a new folder NAME)")
     init.add_argument("--prefix", metavar="NAME", type=_name, help="of its C names (the first letters of NAME)")
     json_verb.add_argument("--json-schema", action="store_true", help="print the JSON Schema of the output instead")
+    samples.add_argument("--out", metavar="FILE", help="the program (standard output)")
+    samples.add_argument("--seed", metavar="N", type=int, default=1, help="other calls for every number (1)")
+    samples.add_argument("--count", metavar="N", type=int, default=5, help="right calls of each operator (5)")
+    adjust = "a Python file: its adjust(call, source) mends what the contracts do not say, as what lies in tensors of integers"
+    samples.add_argument("--adjust", metavar="FILE", help=adjust)
     parse.add_argument("--as-torch", action="store_true", help="take what torch's parser takes, also where it goes wrong later")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
     completion.add_argument("--command", metavar="NAME", default="codegen", help="the command to complete (codegen)")

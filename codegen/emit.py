@@ -62,7 +62,7 @@ def check_hosts(library: m.Library, report: Report, hosts: list[Host]) -> None:
 
 def render_outputs(library: m.Library, hosts: list[Host]) -> dict[str, bytes]:
     """Every output: path below the output folder -> bytes."""
-    render = _renderer()
+    render = renderer()
     outputs: dict[str, bytes] = {}
     for host in hosts:
         for path, text in host.render(library, render).items():
@@ -104,7 +104,7 @@ def render_text(text: str, context: Mapping[str, str]) -> str:
         raise GeneratorError(f"a skeleton does not render: {e.message}") from None
 
 
-def _renderer() -> Render:
+def renderer() -> Render:
     environment = _environment()
     import jinja2
 
@@ -295,6 +295,7 @@ __all__ = [
     "parse_library",
     "remove_stale",
     "render_outputs",
+    "renderer",
     "write_stamp",
     "write_whole",
 ]

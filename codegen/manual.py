@@ -51,6 +51,10 @@ DESCRIPTIONS = {
     "init": "Starts a library in a new folder: a schema with one operator, its kernel and test, the runtime that generated checks call, a build\n"
     "file. It builds and passes its test at once.",
     "json": "Prints the model of the schema file. `format` grows when the meaning of a field changes; --json-schema describes the rest.",
+    "samples": "Writes a program in C that calls every operator as its contract allows, and then with one thing wrong after the other: each call must\n"
+    "give the status and the message that the contract says, and write nothing that it may not. Without a kernel for a right call there\n"
+    "must be the refusal of `@backends none`. The same seed gives the same calls everywhere. What the contracts do not say, chiefly what\n"
+    "lies in tensors of integers, says the function adjust(call, source) of --adjust.",
     "parse": "Reads schema strings as JSON, one a line; prints what they mean, one JSON object a line.",
     "completion": "Prints the completions of a command that runs `python -m codegen`, for a shell.",
 }
@@ -70,6 +74,7 @@ EPILOGS = {
     "init": "example:\n  python -m codegen init wave && cmake -S wave -B wave/build && cmake --build wave/build && ctest --test-dir wave/build",
     "runtime": "example:\n  python -m codegen runtime --schema my/ops.schema --out build/runtime --hosts c",
     "json": "example:\n  python -m codegen json | python -c 'import json, sys; print(len(json.load(sys.stdin)[\"operators\"]))'",
+    "samples": "example:\n  python -m codegen samples --seed 7 --out calls.c && cc -Iinclude calls.c -lwave -o calls && ./calls",
     "parse": "example:\n  echo '\"f(Tensor x, int n=1) -> Tensor\"' | python -m codegen parse",
     "completion": "examples:\n"
     "  alias codegen='python -m codegen'; source <(codegen completion bash)\n"

@@ -36,7 +36,7 @@ work = tempfile.mkdtemp(prefix="opschema-")
 try:
     setup(
         version=version[1],
-        packages=["opschema", "opschema.hosts"],
+        packages=["opschema", "opschema.hosts", "opschema.samples"],
         package_dir={"opschema": "."},
         package_data={"opschema": ["model.schema.json", "templates/*/*.j2"]},
         cmdclass={"build_py": BuildWithRuntime},

@@ -14,6 +14,7 @@ from .stamp import HOST_NAMES, GeneratorError, generator_files, read_bytes
 if TYPE_CHECKING:
     from . import model as m
     from .diagnostics import Diagnostic, Report
+    from .samples.draw import Adjust
 
 
 # ---- what is printed -----------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def runtime(options: argparse.Namespace) -> int:
     return 0
 
 
-# ---- json, parse, completion ---------------------------------------------------------------------------------
+# ---- json, samples, parse, completion ---------------------------------------------------------------------------------
 
 
 def json(options: argparse.Namespace) -> int:
@@ -214,6 +215,44 @@ def json(options: argparse.Namespace) -> int:
         return 1
     sys.stdout.write(library_json(library))
     return 0
+
+
+def samples(options: argparse.Namespace) -> int:
+    from .emit import renderer, write_whole
+    from .samples.draw import CannotDraw, unchanged
+    from .samples.program import program
+
+    library = _library(options)
+    if library is None:
+        return 1
+    adjust = _adjust(options.adjust) if options.adjust else unchanged
+    try:
+        text = program(library, renderer(), seed=options.seed, count=options.count, adjust=adjust)
+    except CannotDraw as e:
+        raise GeneratorError(f"{e}; --adjust FILE says how to make one") from None
+    if not options.out:
+        sys.stdout.write(text)
+        return 0
+    try:
+        write_whole(options.out, text.encode())
+    except OSError as e:
+        raise GeneratorError(f"cannot write {options.out}: {e.strerror}") from None
+    return 0
+
+
+def _adjust(path: str) -> Adjust:
+    """The function of this name in a Python file."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("adjust", path)
+    if spec is None or spec.loader is None or not os.path.isfile(path):
+        raise GeneratorError(f"{path} is no Python file")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function = getattr(module, "adjust", None)
+    if not callable(function):
+        raise GeneratorError(f"{path} has no function `adjust(call, source)`")
+    return function  # type: ignore[no-any-return]
 
 
 def parse(options: argparse.Namespace) -> int:

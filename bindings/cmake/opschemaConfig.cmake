@@ -16,6 +16,11 @@
 #   CUDA      compile the runtime's CUDA part too, so that contexts, devices and streams work; the project needs the language CUDA
 #   PYTHON    a Python >= 3.10 with Jinja2; found otherwise
 #
+# opschema_samples(<target> <file.c> [SEED <n>] [COUNT <n>] [ADJUST <file.py>])
+#
+#   A custom command that writes a test program: calls of the library of <target> that follow from its contracts, right ones and wrong
+#   ones (`opschema samples --help`).
+#
 # The build regenerates when the schema file has changed. Sets <target>_OPSCHEMA_OUTPUT and <target>_OPSCHEMA_NAMESPACE.
 get_filename_component(OPSCHEMA_PYTHONPATH "${CMAKE_CURRENT_LIST_DIR}/python" ABSOLUTE)
 
@@ -135,8 +140,26 @@ function(opschema_generate target)
     add_dependencies(${target}_python ${target}_opschema)
   endif()
 
+  set_target_properties(${target} PROPERTIES OPSCHEMA_COMMAND "${opschema}" OPSCHEMA_SCHEMA ${schema})
   set(${target}_OPSCHEMA_OUTPUT ${out} PARENT_SCOPE)
   set(${target}_OPSCHEMA_NAMESPACE ${namespace} PARENT_SCOPE)
+endfunction()
+
+function(opschema_samples target file)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "SEED;COUNT;ADJUST" "")
+  get_target_property(opschema ${target} OPSCHEMA_COMMAND)
+  get_target_property(schema ${target} OPSCHEMA_SCHEMA)
+  if(arg_UNPARSED_ARGUMENTS OR NOT opschema)
+    message(FATAL_ERROR "opschema_samples(${target} ${file}) takes a target of opschema_generate(), a file, SEED, COUNT and ADJUST")
+  endif()
+  set(options --schema ${schema} --out ${file})
+  foreach(option IN ITEMS SEED COUNT ADJUST)
+    if(DEFINED arg_${option})
+      string(TOLOWER ${option} name)
+      list(APPEND options --${name} ${arg_${option}})
+    endif()
+  endforeach()
+  add_custom_command(OUTPUT ${file} COMMAND ${opschema} samples ${options} DEPENDS ${schema} ${arg_ADJUST} COMMENT "Drawing calls from ${schema}" VERBATIM)
 endfunction()
 
 # opschema_run(<variable> <command>...): runs it; what it printed. A failure ends the configuration with its words.
