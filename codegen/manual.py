@@ -40,8 +40,9 @@ DESCRIPTIONS = {
     "lint": "Warns of signatures that are correct and yet likely to hurt somebody. An operator may break a rule for a reason:\n"
     "  @lint allow boolean-trap: the signature is that of the library that this one replaces",
     "breaking": "Compares the schema with another version of it and says, edit by edit and host by host, what becomes of callers: C programs that\n"
-    "are compiled (C ABI) and compiled again (C source), torch programs of the past (backward) and for older releases (forward),\n"
-    "Python callers, type checkers (stub), and all of them through the contracts (behaviour). Proposes the next release.",
+    "are compiled (C ABI) and compiled again (C source, C++ source), torch programs of the past (backward), for older releases (forward)\n"
+    "and in C++ (typed handles of the dispatcher), Python callers, type checkers (stub), and all of them through the contracts (behaviour).\n"
+    "Proposes the next release.",
     "explain": "Prints all that follows from an operator (schema, contract, C prototype and options, Python signature, fake kernel, messages), or the\n"
     "page of a diagnostic or lint rule.",
     "new": "Adds an operator, and asks nothing: an entry at the end of the schema file, a kernel, and a test with a reference that fails until\n"

@@ -32,7 +32,7 @@ class Edit:
 class Difference:
     """What an edit does to callers."""
 
-    layer: str  # "C ABI", "C source", "torch backward", "torch forward", "Python", "stub"
+    layer: str  # "C ABI", "C source", "C++ source", "torch backward", "torch forward", "torch C++", "Python", "stub"
     breaks: bool
     text: str
 

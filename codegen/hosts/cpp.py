@@ -6,11 +6,11 @@ options are structs with the schema's defaults, results are returned, and a stat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..model import TENSOR, Argument, Library, Operator, Return, TensorContract, ValueContract
 from ..record import record
-from . import Host, Render
+from . import Difference, Edit, Host, Render
 from .c import comment_lines, initialiser, refuse
 from .c_expr import Spelling, c_string, known
 from .c_layout import wrap
@@ -181,11 +181,18 @@ def explain(library: Library, op: Operator) -> Iterator[tuple[str, str]]:
     yield "C++", wrap(text).rstrip("\n")
 
 
+def compare(edit: Edit) -> Iterable[Difference]:
+    from .cpp_compare import differences  # only `breaking` needs it
+
+    return differences(edit)
+
+
 HOST = Host(
     name="cpp",
     summary="C++17: one header over the C API, with value types, options and exceptions",
     templates=("cpp/library.hpp.j2",),
     render=render,
     refuse=refuse,
+    compare=compare,
     explain=explain,
 )

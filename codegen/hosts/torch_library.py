@@ -6,10 +6,10 @@ Both spell an operator alike: what differs is what a slot is, here a c10::IValue
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..model import Library
-from . import Host, Render
+from . import Difference, Edit, Host, Render
 from .torch import function, refuse
 
 
@@ -21,10 +21,17 @@ def render(library: Library, render_template: Render) -> Mapping[str, str]:
     return {"torch_library/register.cpp": text}
 
 
+def compare(edit: Edit) -> Iterable[Difference]:
+    from .torch_library_compare import differences  # only `breaking` needs it
+
+    return differences(edit)
+
+
 HOST = Host(
     name="torch_library",
     summary="registration of the operators with one torch >= 2.4, over its C++ headers",
     templates=("torch_library/register.cpp.j2",),
     render=render,
     refuse=refuse,
+    compare=compare,
 )

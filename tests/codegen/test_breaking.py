@@ -15,7 +15,7 @@ from codegen.parse import check_string
 from codegen.registry import load_hosts
 from codegen.schema_file import parse_file
 
-HOSTS = load_hosts(("c", "torch", "python"))
+HOSTS = load_hosts(("c", "cpp", "torch", "torch_library", "python"))
 HEADER = "namespace lib\nprefix l\nversion 0.3.0\n\n"
 OPERATOR = """\
 ## y = x.
@@ -56,37 +56,37 @@ def test_nothing() -> None:
 
 # What torch's rules for schemas say (test_function_schema of PyTorch), and what C and Python callers see.
 CASES = {
-    "appended with a default": (("b: any", "b: any\nc: any", "b=False)", "b=False, int c=2)"), set()),
+    "appended with a default": (("b: any", "b: any\nc: any", "b=False)", "b=False, int c=2)"), {"torch C++"}),
     "inserted with a default": (
         ("b: any", "b: any\nc: any", "bool b", "int c=2, bool b"),
-        {"C ABI", "torch backward", "torch forward", "Python"},
+        {"C ABI", "C++ source", "torch backward", "torch forward", "torch C++", "Python"},
     ),
     "renamed": (
         ("b: any", "c: any", "bool b", "bool c"),
-        {"C source", "torch backward", "torch forward", "Python"},
+        {"C source", "C++ source", "torch backward", "torch forward", "Python"},
     ),
     "positional to keyword-only": (("bool b", "*, bool b"), {"torch backward", "torch forward", "Python"}),
-    "int to int?": (("int a=1", "int? a=1"), {"C ABI", "C source", "torch forward"}),
+    "int to int?": (("int a=1", "int? a=1"), {"C ABI", "C source", "torch forward", "torch C++"}),
     "default dropped": (
         ("int a=1, bool b=False", "int a, bool b=False"),
-        {"C ABI", "C source", "torch backward", "torch forward", "Python"},
+        {"C ABI", "C source", "C++ source", "torch backward", "torch forward", "Python"},
     ),
     "default changed": (("a=1", "a=2"), {"torch backward", "torch forward"}),
     "required argument": (
         ("b: any", "b: any\nc: any", "Tensor(y!) y,", "Tensor(y!) y, int c,"),
-        {"C ABI", "C source", "torch backward", "torch forward", "Python"},
+        {"C ABI", "C source", "C++ source", "torch backward", "torch forward", "torch C++", "Python"},
     ),
     "argument removed": (
         ("b: any\n", "", ", bool b=False", ""),
-        {"C ABI", "C source", "torch backward", "Python"},
+        {"C ABI", "C source", "C++ source", "torch backward", "torch C++", "Python"},
     ),
     "the last default removed": (
         ("a: >= 0\nb: any\n", "", ", int a=1, bool b=False", ""),
-        {"C ABI", "C source", "torch backward", "Python"},
+        {"C ABI", "C source", "C++ source", "torch backward", "torch C++", "Python"},
     ),
     "written": (
         ("x: f32 [n]", "x: f32 [n], inout", "Tensor x", "Tensor(x!) x"),
-        {"C source", "torch backward", "torch forward", "behaviour"},
+        {"C source", "C++ source", "torch backward", "torch forward", "torch C++", "behaviour"},
     ),
     "dtype added": (("f32 [n]", "f32 | bf16 [n]"), set()),
     "layout narrower": (("f32 [n]", "f32 [n] rows"), {"behaviour"}),
@@ -95,8 +95,8 @@ CASES = {
     "documentation": (("y = x.", "y is x."), set()),
     "no longer implemented": (("f(", "@backends none: it was wrong\nf("), {"behaviour"}),
     "prefix": (("prefix l", "prefix m"), {"C ABI", "C source"}),
-    "namespace": (("namespace lib", "namespace bil"), {"torch backward", "torch forward", "Python"}),
-    "removed": ((OPERATOR, OPERATOR.replace("f(", "g(")), {"C ABI", "C source", "torch backward", "Python"}),
+    "namespace": (("namespace lib", "namespace bil"), {"C++ source", "torch backward", "torch forward", "Python"}),
+    "removed": ((OPERATOR, OPERATOR.replace("f(", "g(")), {"C ABI", "C source", "C++ source", "torch backward", "torch C++", "Python"}),
 }
 
 
@@ -116,8 +116,8 @@ def test_severities() -> None:
 
 def test_an_old_keyword_keeps_callers() -> None:
     new = edited("b: any", "c: any", "bool b", "bool c", "f(", "@keyword b = c\nf(")
-    assert broken(new) == {"C source", "torch backward", "torch forward"}
-    assert broken(OLD, new) == {"C source", "torch backward", "torch forward", "Python"}
+    assert broken(new) == {"C source", "C++ source", "torch backward", "torch forward"}
+    assert broken(OLD, new) == {"C source", "C++ source", "torch backward", "torch forward", "Python"}
 
 
 def test_python_names() -> None:
@@ -137,7 +137,40 @@ def test_results() -> None:
     old = HEADER + "x: f32 [n]\n-> y: f32 [n]\nf(Tensor x) -> Tensor\n"
     assert broken(old.replace("-> y: f32", "-> y: bf16"), old) == {"behaviour"}
     two = old.replace("-> y: f32 [n]", "-> y: f32 [n]\n-> z: f32 [n]").replace("-> Tensor", "-> (Tensor, Tensor)")
-    assert broken(two, old) == {"C ABI", "C source", "torch backward", "torch forward", "Python"}
+    assert broken(two, old) == {"C ABI", "C source", "C++ source", "torch backward", "torch forward", "torch C++", "Python"}
+
+
+def texts(layer: str, new: str, old: str = OLD) -> list[str]:
+    return [d.text for change in changes(new, old) for d in change.differences if d.layer == layer and d.breaks]
+
+
+def test_cpp_source() -> None:
+    def of(*edit: str) -> list[str]:
+        return texts("C++ source", edited(*edit))
+
+    assert of("int a=1", "int? a=1") == []  # a std::optional takes a value
+    assert of("int a=1", "float a=1.0") == ["`a` of `lib::f_options` is a `double`, it was a `int64_t`"]
+    assert of("Tensor x, Tensor(y!) y", "Tensor(y!) y, Tensor x") == ["`lib::f` takes TensorRef, TensorView, it took TensorView, TensorRef"]
+    assert of("int a=1, bool b", "bool b=True, int a") == [
+        "the members of `lib::f_options` stand elsewhere: initialisers that list them set other ones"
+    ]
+    without = OLD.replace("a: >= 0\nb: any\n", "").replace(", int a=1, bool b=False", "")
+    assert texts("C++ source", without) == ["`lib::f` has no options any more"]
+    assert texts("C++ source", OLD, without) == [
+        "`lib::f` has options before the context now: a call that passes a context does not compile"
+    ]
+    assert texts("C++ source", OLD, edited("x: f32 [n]", "x: f32 [n], inout", "Tensor x", "Tensor(x!) x")) == []  # it is read only now
+
+
+def test_typed_handles() -> None:
+    old = HEADER + "x: f32 [2]\nl: any\nd: f32 | bf16\ns: any\n-> r: any\nf(Tensor? x, int[]? l, ScalarType d, str s) -> int\n"
+    new = old.replace("-> int", "-> (int, int[])").replace("r: any", "r: any\n-> t: any\nm: any").replace(" s)", " s, float[] m=[])")
+    assert texts("torch C++", new, old) == [
+        "typed handles are of `std::tuple<int64_t, std::vector<int64_t>> (const std::optional<at::Tensor> &, at::OptionalIntArrayRef, at::ScalarType, "
+        "c10::string_view, at::ArrayRef<double>)`, they were of `int64_t (const std::optional<at::Tensor> &, at::OptionalIntArrayRef, "
+        "at::ScalarType, c10::string_view)`"
+    ]
+    assert texts("torch C++", OLD.replace("Tensor x", "Tensor z").replace("x:", "z:").replace("like x", "like z")) == []  # names are none of it
 
 
 def test_text() -> None:
@@ -149,8 +182,11 @@ def test_text() -> None:
         "  edit: argument `c` inserted, default 2\n"
         "  edit: contract `x: f32 | bf16 [n]`, it was `f32 [n]`\n"
         "  C ABI           breaks: the members of `l_f_options` move: compiled programs set the wrong ones\n"
+        "  C++ source      breaks: the members of `lib::f_options` stand elsewhere: initialisers that list them set other ones\n"
         "  torch backward  breaks: `c` stands where `b` stood\n"
         "  torch forward   breaks: `c` stands where `b` stood\n"
+        "  torch C++       breaks: typed handles are of `void (const at::Tensor &, at::Tensor &, int64_t, int64_t, bool)`, "
+        "they were of `void (const at::Tensor &, at::Tensor &, int64_t, bool)`\n"
         "  Python          breaks: positional argument 3, `b`, is `c` now\n"
         "  stub            changes: the docstring changes\n"
         "  behaviour       changes: `x` takes more than it did\n"
