@@ -7,7 +7,7 @@ import shlex
 from difflib import unified_diff
 
 from .emit import Change
-from .stamp import HOST_NAMES
+from .stamp import COMMAND, HOST_NAMES
 
 
 def diff(out: str, found: list[Change]) -> str:
@@ -36,7 +36,7 @@ def _lines(data: bytes | None) -> list[str]:
 
 def command(options: argparse.Namespace) -> str:
     """The command that brings the outputs up to date."""
-    words = ["python", "-m", "codegen", "generate"]
+    words = [*COMMAND.split(), "generate"]
     for name in ("schema", "out", "namespace", "prefix"):
         value = getattr(options, name)
         if value:

@@ -8,7 +8,9 @@ import os
 import sys
 
 from .stamp import (
+    COMMAND,
     HOST_NAMES,
+    MODULE,
     ROOT,
     GeneratorError,
     depfile_text,
@@ -58,15 +60,15 @@ class _Parser(argparse.ArgumentParser):
         from . import manual
 
         name = self.prog.rpartition(" ")[2]
-        self.description = manual.DESCRIPTIONS.get(name, manual.DESCRIPTION)
-        self.epilog = manual.EPILOGS.get(name, manual.EPILOG if name not in manual.DESCRIPTIONS else None)
+        epilog = manual.EPILOGS.get(name, manual.EPILOG if name not in manual.DESCRIPTIONS else "")
+        self.description = manual.DESCRIPTIONS.get(name, manual.DESCRIPTION).replace(MODULE, COMMAND)
+        self.epilog = epilog.replace(MODULE, COMMAND) or None
         return super().format_help()
 
 
 def arguments() -> argparse.ArgumentParser:
     formatter = argparse.RawDescriptionHelpFormatter
-    package = __package__ or "codegen"
-    parser = _Parser(prog=f"python -m {package}" if package == "codegen" else package, formatter_class=formatter)
+    parser = _Parser(prog=COMMAND, formatter_class=formatter)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=_Parser)
 
     def verb(name: str, run: object, summary: str) -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ from .hosts import Host, Render
 from .record import record, replace
 from .registry import load_hosts
 from .schema_file import parse_file
-from .stamp import BANNER, ROOT, STAMP, TEMPORARY, GeneratorError, existing_files, has_banner, stale_temporaries
+from .stamp import BANNER, COMMAND, ROOT, STAMP, TEMPORARY, GeneratorError, existing_files, has_banner, stale_temporaries
 
 if TYPE_CHECKING:
     import jinja2
@@ -81,7 +81,7 @@ def _environment() -> jinja2.Environment:
         import jinja2
     except ModuleNotFoundError:
         raise GeneratorError("Jinja2 is missing: python -m pip install jinja2") from None
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.join(ROOT, "templates"), encoding="utf-8"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -92,6 +92,8 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
         bytecode_cache=_bytecode_cache(),
     )
+    environment.globals["command"] = COMMAND
+    return environment
 
 
 def render_text(text: str, context: Mapping[str, str]) -> str:

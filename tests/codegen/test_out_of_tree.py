@@ -83,7 +83,16 @@ def test_pip_installs_a_command(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": ":".join([str(tmp_path / "site"), *(p for p in sys.path if p.endswith("site-packages"))]), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, str(tmp_path / "site" / "bin" / "opschema")]
     (tmp_path / "work").mkdir()
-    for words in (["init", "wave", "--prefix", "wv"], ["check", "--schema", "wave/schema/ops.schema", "--out", "wave/generated", "--hosts", "c,docs"]):
+    schema, out = ["--schema", "wave/schema/ops.schema"], ["--out", "wave/generated", "--hosts", "c,docs"]
+    verbs = (["init", "wave", "--prefix", "wv"], ["check", *schema, *out], ["samples", *schema, "--out", "wave/calls.c"], ["check", "--help"])
+    said = ""
+    for words in verbs:
         ran = subprocess.run([*command, *words], cwd=tmp_path / "work", env=environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
+        said += ran.stdout
+    assert "opschema check --diagnostics=json" in said
+    # What it writes names the command that wrote it.
+    written = [p.read_text("utf-8") for p in (tmp_path / "work").rglob("*") if p.is_file()]
+    assert not any("m codegen" in text for text in [said, *written])
+    assert sum("`opschema generate`" in text[:600] for text in written) >= 6
     assert not (Path(ROOT) / "build").exists() and not list(Path(ROOT).glob("*.egg-info"))
