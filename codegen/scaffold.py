@@ -162,13 +162,18 @@ def _origin(name: str, prefix: str) -> _Origin:
     return _Origin(folder, _known_names(folder), (name, prefix))
 
 
+# Hosts whose hand-written part is also made of another one's.
+_SHARED_PARTS = {"torch_library": ("torch",)}
+
+
 def write_runtime(library: m.Library, hosts: tuple[str, ...], out: str) -> list[str]:
     """Writes what the generated files of these hosts call, under the names of the library, into the folder out; gives the paths of all
     of its files, below out. Files that are right already stay as they are."""
     origin = _origin(library.namespace, library.prefix)
     files = _runtime(origin) | _device_runtime(origin)
     for host in hosts:
-        files |= _host_runtime(origin, host)
+        for part in (host, *_SHARED_PARTS.get(host, ())):
+            files |= _host_runtime(origin, part)
     stale = {}
     for path, data in files.items():
         target = _below(out, path)

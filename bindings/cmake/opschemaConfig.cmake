@@ -9,10 +9,11 @@
 #   <target>  a library of yours; it gets the generated checks and table, the runtime that they call, and the include folders:
 #             <namespace>/<namespace>.h and <namespace>.hpp for its users, c/calls.h for its kernels
 #   OUTPUT    where the generated files go (generated/ in the current source folder); `opschema check` holds for it
-#   HOSTS     of c cpp torch python dlpack docs (c cpp docs). `torch` makes the libraries <target>_torch and <target>_extension, which need a
-#             C++ compiler and the headers of Python, and `dlpack` the module <target>_dlpack, which needs the headers; with `python`, the
-#             package is put together in python/<namespace> of the build folder, where all these libraries are.
-#             Files of other hosts (torch_library) are generated, and their runtime written; building them is the project's
+#   HOSTS     of c cpp torch torch_library python dlpack docs (c cpp docs). `torch` makes the libraries <target>_torch and
+#             <target>_extension, which need a C++ compiler and the headers of Python and serve every torch >= 2.10; `torch_library` makes
+#             the same ones from TORCH_LIBRARY, for the torch >= 2.4 that the interpreter has; `dlpack` makes the module <target>_dlpack,
+#             which needs the headers of Python. With `python`, the package is put together in python/<namespace> of the build folder,
+#             where all these libraries are
 #   CUDA      compile the runtime's CUDA part too, so that contexts, devices and streams work; the project needs the language CUDA
 #   PYTHON    a Python >= 3.10 with Jinja2; found otherwise
 #
@@ -45,7 +46,13 @@ function(opschema_generate target)
     set(Python_EXECUTABLE ${arg_PYTHON})
   endif()
   set(components Interpreter)
-  if("torch" IN_LIST arg_HOSTS OR "dlpack" IN_LIST arg_HOSTS)
+  set(torch_hosts ${arg_HOSTS})
+  list(FILTER torch_hosts INCLUDE REGEX "^torch(_library)?$")
+  list(LENGTH torch_hosts torch_count)
+  if(torch_count GREATER 1)
+    message(FATAL_ERROR "opschema_generate(${target}): the hosts torch and torch_library make the same library: take one")
+  endif()
+  if(torch_hosts OR "dlpack" IN_LIST arg_HOSTS)
     list(APPEND components Development.Module)
   endif()
   find_package(Python 3.10 REQUIRED COMPONENTS ${components})
@@ -95,17 +102,24 @@ function(opschema_generate target)
                                              POSITION_INDEPENDENT_CODE ON)
 
   set(package ${CMAKE_CURRENT_BINARY_DIR}/python/${namespace})
-  if("torch" IN_LIST arg_HOSTS)
-    # An empty library of this soname stands in for torch's, which is loaded already when this one is.
-    file(CONFIGURE OUTPUT ${work}/empty.c CONTENT "")
-    add_library(${target}_torch_stub SHARED ${work}/empty.c)
-    set_target_properties(${target}_torch_stub PROPERTIES OUTPUT_NAME torch LIBRARY_OUTPUT_DIRECTORY ${work}/stub)
-    add_library(${target}_torch SHARED ${out}/torch/register.cpp ${work}/runtime/bindings/torch/glue.cpp)
-    add_dependencies(${target}_torch ${target}_opschema ${target}_torch_stub)
+  if(torch_hosts)
+    add_library(${target}_torch SHARED ${out}/${torch_hosts}/register.cpp ${work}/runtime/bindings/${torch_hosts}/glue.cpp)
+    add_dependencies(${target}_torch ${target}_opschema)
+    target_include_directories(${target}_torch PRIVATE ${work}/runtime/bindings/${torch_hosts} ${work}/runtime/bindings/torch)
     target_compile_features(${target}_torch PRIVATE cxx_std_17)
-    target_include_directories(${target}_torch PRIVATE ${work}/runtime/bindings/torch)
-    target_link_libraries(${target}_torch
-      PRIVATE ${target} "-Wl,--push-state,--no-as-needed,$<TARGET_FILE:${target}_torch_stub>,--pop-state")
+    target_link_libraries(${target}_torch PRIVATE ${target})
+    if(torch_hosts STREQUAL "torch")
+      # An empty library of this soname stands in for torch's, which is loaded already when this one is.
+      file(CONFIGURE OUTPUT ${work}/empty.c CONTENT "")
+      add_library(${target}_torch_stub SHARED ${work}/empty.c)
+      set_target_properties(${target}_torch_stub PROPERTIES OUTPUT_NAME torch LIBRARY_OUTPUT_DIRECTORY ${work}/stub)
+      add_dependencies(${target}_torch ${target}_torch_stub)
+      target_link_libraries(${target}_torch
+        PRIVATE "-Wl,--push-state,--no-as-needed,$<TARGET_FILE:${target}_torch_stub>,--pop-state")
+      file(REMOVE ${package}/_torch_library) # of an earlier configuration
+    else()
+      opschema_use_torch(${target}_torch ${arg_PYTHON} ${package})
+    endif()
     add_library(${target}_extension MODULE ${work}/runtime/bindings/torch/module.c)
     target_link_libraries(${target}_extension PRIVATE ${target}_torch ${target})
     target_include_directories(${target}_extension SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
@@ -143,6 +157,26 @@ function(opschema_generate target)
   set_target_properties(${target} PROPERTIES OPSCHEMA_COMMAND "${opschema}" OPSCHEMA_SCHEMA ${schema})
   set(${target}_OPSCHEMA_OUTPUT ${out} PARENT_SCOPE)
   set(${target}_OPSCHEMA_NAMESPACE ${namespace} PARENT_SCOPE)
+endfunction()
+
+# opschema_use_torch(<target> <interpreter> <package>): the headers and libraries of the torch that the interpreter has; a file in the
+# package tells it that its torch host is the classic one.
+function(opschema_use_torch target python package)
+  opschema_run(torch ${python} -c "import torch\nprint(torch.__path__[0], torch.__version__, int(torch.compiled_with_cxx11_abi()), sep='\\n')")
+  string(REPLACE "\n" ";" torch "${torch}")
+  list(GET torch 0 folder)
+  list(GET torch 1 version)
+  list(GET torch 2 has_cxx11_abi)
+  if(version VERSION_LESS 2.4)
+    message(FATAL_ERROR "opschema: the host torch_library needs torch >= 2.4, ${python} has ${version}")
+  endif()
+  target_include_directories(${target} SYSTEM PRIVATE ${folder}/include ${folder}/include/torch/csrc/api/include)
+  target_link_libraries(${target} PRIVATE ${folder}/lib/libtorch_cpu.so ${folder}/lib/libc10.so)
+  target_compile_definitions(${target} PRIVATE _GLIBCXX_USE_CXX11_ABI=${has_cxx11_abi})
+  if(version VERSION_GREATER_EQUAL 2.12)
+    target_compile_features(${target} PRIVATE cxx_std_20) # its headers ask for it
+  endif()
+  file(WRITE ${package}/_torch_library "built for torch ${version}\n")
 endfunction()
 
 function(opschema_samples target file)

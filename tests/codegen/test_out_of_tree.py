@@ -72,6 +72,13 @@ def test_the_runtime_has_the_names_of_the_library(tmp_path: Path) -> None:
         assert not any(name.search(path.read_text("utf-8").lower()) for name in names), path
 
 
+def test_the_classic_torch_host_shares_the_module_of_the_other(tmp_path: Path) -> None:
+    (tmp_path / "ops.schema").write_text("namespace wave\nprefix wv\nversion 0.1.0\n\nx: any\nf(int x) -> ()\n")
+    command = [sys.executable, "-m", "codegen", "runtime", "--schema", str(tmp_path / "ops.schema"), "--hosts", "torch_library"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], cwd=REPOSITORY, capture_output=True, text=True)
+    assert {"bindings/torch_library/glue.cpp", "bindings/torch/module.h", "bindings/torch/module.c"} <= set(done.stdout.split())
+
+
 def test_pip_installs_a_command(tmp_path: Path) -> None:
     """Built by the setuptools of this Python, without looking anything up."""
     pytest.importorskip("setuptools")
