@@ -47,13 +47,14 @@ def rename(library: m.Library, names: tuple[str, str]) -> m.Library:
 
 
 def check_hosts(library: m.Library, report: Report, hosts: list[Host]) -> None:
-    """Reports types that a host cannot carry, with all the hosts that stand in the way."""
+    """Reports types and names that a host cannot carry, with all the hosts that stand in the way."""
     for operator in library.operators:
-        parts: list[m.Argument | m.Return] = [*operator.schema.args, *operator.schema.returns]
+        results = (replace(r, name=c.name) for r, c in zip(operator.schema.returns, operator.results))  # as hosts call them
+        parts: list[m.Argument | m.Return] = [*operator.schema.args, *results]
         for part in parts:
             reasons = {host.name: reason for host in hosts if (reason := host.refuse(part))}
             if reasons:
-                what = f"`{part.name}`" if part.name else "this result"
+                what = f"`{part.name}`" if isinstance(part, m.Argument) else f"the result `{part.name}`"
                 texts = list(dict.fromkeys(reasons.values()))
                 names = ", ".join(reasons)
                 message = f"{what} of `{operator.symbol}` cannot be carried by the host{'s' * (len(reasons) > 1)} {names}: {'; '.join(texts)}"

@@ -229,7 +229,7 @@ def samples(options: argparse.Namespace) -> int:
     try:
         text = program(library, renderer(), seed=options.seed, count=options.count, adjust=adjust)
     except CannotDraw as e:
-        raise GeneratorError(f"{e}; --adjust FILE says how to make one") from None
+        raise GeneratorError(str(e)) from None
     if not options.out:
         sys.stdout.write(text)
         return 0

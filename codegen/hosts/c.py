@@ -70,6 +70,8 @@ def refuse_return(item: Return) -> str | None:
         return None  # a view of an argument: the operator is left out of C
     if item.name in KEYWORDS:
         return f"`{item.name}` is a keyword of C or C++"
+    if item.name in TAKEN:
+        return f"`{item.name}` is a name that every generated C function uses itself"
     s = spelling(item.type)
     if s is None:
         return refuse_type(item.type)

@@ -59,7 +59,7 @@ def draw(op: m.Operator, source: Source, adjust: Adjust = unchanged, *, tries: i
             adjusted = adjust(call, source)
             if adjusted is not None and is_right(adjusted):
                 return adjusted
-    raise CannotDraw(f"{op.symbol}: no right call in {tries} tries")
+    raise CannotDraw(f"{op.symbol}: no right call in {tries} tries; a function `adjust` can make one")
 
 
 def is_right(call: Call) -> bool:

@@ -11,7 +11,7 @@ from ..hosts import Render
 from ..hosts.c_expr import c_integer, c_string, known
 from ..record import record
 from .call import ELSEWHERE, Call, Tensor, Value
-from .draw import Adjust, draw
+from .draw import Adjust, CannotDraw, draw
 from .faults import faults
 from .verdict import NOT_SUPPORTED, Verdict, results, verdict
 
@@ -49,6 +49,8 @@ class Case:
 def program(library: m.Library, render: Render, *, seed: int, count: int, adjust: Adjust) -> str:
     """count right calls of each operator, and the single faults of one of them."""
     found = [case for op in library.operators if not op.returns_views for case in cases(library.prefix, op, seed, count, adjust)]
+    if not found:
+        raise CannotDraw("no operator of this library exists in C")
     p = library.prefix
     return render(
         "samples/calls.c.j2", p=p, P=p.upper(), namespace=library.namespace, seed=seed, cases=found, elsewhere=ELSEWHERE

@@ -466,3 +466,15 @@ def test_refusals(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "codegen", "generate", "--schema", str(source), "--out", str(tmp_path / "out")]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode != 0 and words in done.stderr + done.stdout, (argument, done.stderr + done.stdout)
+
+
+@pytest.mark.parametrize("name", ["ctx", "options", "opt"])
+def test_a_result_cannot_have_a_name_of_the_generated_functions(name: str) -> None:
+    from codegen.emit import parse_library
+    from codegen.registry import load_hosts
+
+    text = f"namespace lib\nprefix l\nversion 0.1.0\n\n-> {name}: any\nf() -> int\n"
+    library, report = parse_library("f", text.encode(), load_hosts(("c",)))
+    assert library is None
+    expected = f"the result `{name}` of `f` cannot be carried by the host c: `{name}` is a name that every generated C function uses itself"
+    assert [d.message for d in report.diagnostics()] == [expected]

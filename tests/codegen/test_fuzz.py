@@ -28,8 +28,9 @@ version 1.2.0
 section One
 ## doc
 let q = given(r) ? r[0] : 1
-require n > 1 and not given(c) or dim(c, 0) == n else "no"
-x: f32 | bf16 [m, n] rows | i32 [m, ceil(n / q)] strides [1, align(m, 4)] when b
+require n > 1 and (not given(c) or dim(c, 0) == n) else "no"
+x: f32 | bf16 [m, n] rows | i32 [m, n] strides [1, align(m, 4)] when b
+w: dtype(x) [ceil(n / q), m] | i8 [...] contiguous
 y: like x, out
 c: f32 [n], may alias y
 r: each >= 1
@@ -38,10 +39,10 @@ b: any
 -> z: f32 [m] when b | i32 [n]
 @pair p = x, c
 @backends ref
-f(Tensor x, Tensor(y!) y, Tensor? c=None, int[2]? r=None, str s="nk", bool b=False) -> Tensor
+f(Tensor x, Tensor w, Tensor(y!) y, Tensor? c=None, int[2]? r=None, str s="nk", bool b=False) -> Tensor
 
 @like f
-g(Tensor x, Tensor(y!) y, bool b=False) -> Tensor
+g(Tensor x, Tensor w, Tensor(y!) y, int[2]? r=None, bool b=False) -> Tensor
 """
 
 
@@ -58,6 +59,12 @@ def mutate(text: str, rng: random.Random) -> str:
         else:
             text = text[:at] + text[at : at + 5] * rng.randint(2, 9) + text[at:]
     return text
+
+
+def test_the_small_file_is_right() -> None:
+    """So that its mutations are now and then, and what comes after the parser is reached."""
+    library, report = parse_file("f", SMALL.encode())
+    assert library is not None, report.render()
 
 
 def timed(run: object, size: int) -> None:

@@ -197,6 +197,13 @@ def test_what_cannot_be_drawn_says_so() -> None:
         draw(op, Seeded("1"), tries=5)
 
 
+def test_a_library_without_operators_in_c_has_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    (tmp_path / "ops.schema").write_text("namespace wave\nprefix wv\nversion 0.1.0\n\nx: f32 [n]\n-> y: f32 [n]\n@backends none: no\nf(Tensor(a) x) -> Tensor(a)\n")
+    assert main(["samples", "--schema", str(tmp_path / "ops.schema")]) == 2
+    assert capsys.readouterr().err == "codegen: no operator of this library exists in C\n"
+
+
 # ---- the verb --------------------------------------------------------------------------------------------------------
 
 
@@ -232,4 +239,4 @@ def test_a_file_mends_what_contracts_do_not_say(tmp_path: Path, capsys: pytest.C
     assert "ends_with(wv_f(NULL, 7), WV_OK" in capsys.readouterr().out
     (tmp_path / "mend.py").write_text("def adjust(call, source):\n    return None\n")
     assert main(words) == 2
-    assert capsys.readouterr().err == "codegen: f: no right call in 200 tries; --adjust FILE says how to make one\n"
+    assert capsys.readouterr().err == "codegen: f: no right call in 200 tries; a function `adjust` can make one\n"
