@@ -16,6 +16,7 @@ from codegen.samples.draw import MOST_ELEMENTS, Source
 from codegen.samples.verdict import fp4_geometry
 
 ALIGNMENT = 128  # of groups, until it is set
+BUFFER_BYTES = 4096  # more than a symmetric buffer of no token has
 
 
 def with_contents(call: Call, name: str, contents: list[int]) -> Call:
@@ -131,6 +132,25 @@ def default_alignment(call: Call, source: Source) -> Call | None:
     return call.with_value("new_value", ALIGNMENT)
 
 
+def no_tokens(call: Call, source: Source) -> Call | None:
+    """A layer of one rank without a token. The layout of the symmetric buffer, and what lies in it, is more than can be said here:
+    tests/ops and tests/python have calls with tokens."""
+    for name, value in (("num_max_tokens_per_rank", 0), ("num_ring_tokens", 0)):
+        if name in call.values:
+            call = call.with_value(name, value)
+    if "y" not in call.values:
+        return call
+    hidden = shape(call, "y")[1]
+    experts = shape(call, "l1_weights")[0]
+    y, buffer = call.values["y"], call.values["sym_buffer"]
+    assert isinstance(y, Tensor) and isinstance(buffer, Tensor)
+    call = call.with_value("y", replace(y, shape=(0, hidden), strides=compact((0, hidden))))
+    call = call.with_value("sym_buffer", replace(buffer, shape=(BUFFER_BYTES,), strides=(1,)))
+    for name, value in (("sym_buffer_ptrs", (128,)), ("rank_idx", 0), ("num_experts", experts)):
+        call = call.with_value(name, value)
+    return call if experts > 0 else None
+
+
 ADJUST: dict[str, Callable[[Call, Source], Call | None]] = {
     "m_grouped_fp8_fp4_gemm_nt_contiguous": m_grouped,
     "m_grouped_fp8_fp4_gemm_nn_contiguous": m_grouped,
@@ -149,6 +169,10 @@ ADJUST: dict[str, Callable[[Call, Source], Call | None]] = {
     "get_paged_mqa_logits_metadata": metadata,
     "get_mn_major_tma_aligned_packed_ue8m0_tensor": ends_of_rows,
     "transform_sf_into_required_layout": ends_of_rows,
+    "get_ring_limit_for_mega_moe": no_tokens,
+    "get_symm_buffer_size_for_mega_moe": no_tokens,
+    "fp8_fp4_mega_moe": no_tokens,
+    "bf16_mega_moe": no_tokens,
     "set_mk_alignment_for_contiguous_layout": default_alignment,
 }
 
