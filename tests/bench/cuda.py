@@ -1,274 +1,447 @@
 #!/usr/bin/env python3
-"""GPU time of the operators on CUDA, beside a peer of torch and, if given, a table of earlier times.
+"""GPU time of every operator on CUDA, beside a table of DeepGEMM's times, torch, and what the card allows.
 
-The peer of a GEMM is torch.mm in bf16 of the same shape, of a grouped one so many as it has groups; that of a cast or of the hyperconnection prenorm, which move memory, is a copy that
-reads and writes as many bytes in all. Time is the mean duration of the call's kernels as the CUDA profiler reports it, with L2 flushed before
-every call, on random normal data (zeros run faster). The clock of a card varies: a fixed torch.mm, the anchor, is timed in the same run, and
-times can be compared as multiples of it. Prints a table with a geometric mean per section, and JSON to --json.
+    python tests/bench/cuda.py [--baseline times.csv] [--json out.json] [--sections "bf16: GEMM,einsum"] [--seconds 230]
+    python tests/bench/cuda.py --dry-run [--baseline times.csv]     # no GPU needed: checks the arguments of every case
 
-    python tests/bench/cuda.py [--baseline times.csv] [--json out.json] [--calls 30] [--filter hyper]
+With --baseline the rows are those of the table (columns: section, case, us, tflops, gb_per_s, ...), and shapes are read from the text of its cases;
+casts, scale layouts and mega MoE, which no table has, are added. Without it the rows are a few for each section, in cuda_cases.py. A
+row that is not measured is listed with the reason, at the end.
 
-The columns of a baseline file are section, case, us, ...; rows are found by the case text that the table shows.
+us is the median over the calls of a row; the time of a call is the sum of its kernels as the CUDA profiler reports them, with L2 flushed by a memset
+of 8 GB before every call, on random normal data (zeros run faster). The clock of a card varies: at the head of each section a torch.mm, the
+anchor, is timed, and times can be compared as multiples of it. The peer of a dense GEMM is torch.mm in bf16 of the same shape; that of what
+moves memory is a copy that reads and writes as many bytes in all, so that 1 / (x peer) is the share of the bandwidth of a copy.
+
+The limit of a row is the greater of 2.6 us + bytes / bandwidth and flops / rate: bandwidth is that of a large copy, the rate in bf16 that of the
+anchor, in FP8 that of the same product by torch._scaled_mm, in TF32 half of the one in bf16; all measured in the same run. A tuned GEMM of
+another shape can be a little faster than the anchor, so the limit is a scale rather than a bound.
+
+The exit status is 1 if a row failed; an operator that refuses CUDA tensors is no failure, but listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import datetime
+import faulthandler
 import json
+import os
+import platform
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile
-
-import deep_gemm
+if TYPE_CHECKING:
+    import torch
+    from cuda_cases import Case, Row
 
 ANCHOR = (4096, 7168, 2048)  # m, n, k
 FLUSH_BYTES = 8 << 30
+COPY_BYTES = 4 << 30  # of the copy that gives the bandwidth: read and written
+LEAST_CALLS = 3
+FIRST_BYTE_US = 2.6  # of any kernel that streams memory, measured on an H200
+SLOWEST = 10
+SECONDS_TO_SET_UP = 2  # what --seconds keeps for the last row and the report
 
-SHAPES = [
-    (m, n, k)
-    for m in (1, 8, 16, 128, 4096)
-    for n, k in ((2112, 7168), (576, 7168), (24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048))
-] + [(4096, 4096, 4096)]
+
+@dataclass
+class Machine:
+    """What this run measured of the card."""
+
+    anchor_us: float
+    copy_gb_per_s: float
+    tflops: dict[str, float]  # by the unit of a case
+
+    def limit_us(self, case: Case) -> float:
+        by_bytes = FIRST_BYTE_US + 1e-3 * case.size / self.copy_gb_per_s
+        return max(by_bytes, 1e-6 * case.flops / self.tflops[case.unit]) if case.unit else by_bytes
 
 
-@dataclass(frozen=True)
-class Row:
+@dataclass
+class Result:
     section: str
     case: str
     us: float
+    least_us: float
+    greatest_us: float
+    calls: int
+    kernels: int  # of a call
     tflops: float
     gb_per_s: float
-    peer_us: float
+    limit_us: float
+    anchor_us: float
+    peer_us: float | None
     baseline_us: float | None
 
 
-@dataclass(frozen=True)
-class Case:
-    section: str
-    name: str
-    call: Callable[[], object]
-    flops: int
-    size: int  # bytes that have to be read and written, once
-    peer: Callable[[], object]
+class Unmeasured(Exception):
+    """The profiler's record of a row cannot be used."""
 
 
-def kernel_us(call: Callable[[], object], calls: int, flush: torch.Tensor) -> float:
-    """Mean device time of one call: the sum of its kernels."""
-    call()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(calls):
-            flush.zero_()
-            call()
+# ---- time ------------------------------------------------------------------------------------------------------
+
+
+def per_call(kernels: Sequence[tuple[str, float]], calls: int) -> list[list[float]]:
+    """The kernels of each call, by name and duration in order of time, of which the first is a flush, and each further call begins with one.
+
+    A flush is a kernel of the first one's name that lasts about as long; an operator may use small memsets of its own.
+    """
+    if not kernels:
+        raise Unmeasured("the profiler saw no kernel")
+    flush, _ = kernels[0]
+    longest = max(duration for name, duration in kernels if name == flush)
+    found: list[list[float]] = []
+    for name, duration in kernels:
+        if name == flush and duration > longest / 2:
+            found.append([])
+        else:
+            found[-1].append(duration)
+    if len(found) != calls:
+        raise Unmeasured(f"the profiler saw {len(found)} of {calls} flushes of L2")
+    counts = {len(call) for call in found}
+    if counts == {0}:
+        raise Unmeasured("the profiler saw no kernel of the call")
+    if len(counts) != 1:
+        raise Unmeasured(f"the profiler saw from {min(counts)} to {max(counts)} kernels in a call")
+    return found
+
+
+class Clock:
+    """Times calls on the current CUDA device."""
+
+    def __init__(self, calls: int, seconds_per_row: float) -> None:
+        import torch
+
+        self.calls, self.seconds_per_row = calls, seconds_per_row
+        self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+
+    def kernels_us(self, call: Callable[[], object]) -> list[list[float]]:
+        """The durations of the kernels of each call. At least LEAST_CALLS, and no more than fit the time of a row."""
+        import torch
+
+        call()  # what happens once happens here
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.flush.zero_()
+        call()
+        end.record()
         torch.cuda.synchronize()
-    total = 0.0
-    for event in profiler.key_averages():
-        if "Memset" not in event.key and "FillFunctor" not in event.key:
-            total += event.self_device_time_total
-    if total == 0:
-        sys.exit("the profiler saw no kernel")
-    return total / calls
+        calls = min(self.calls, max(LEAST_CALLS, int(self.seconds_per_row / (1e-3 * begin.elapsed_time(end)))))
+        try:
+            return self._profile(call, calls)
+        except Unmeasured:  # a record was lost, or its buffer was full
+            return self._profile(call, calls)
+
+    def us(self, call: Callable[[], object]) -> float:
+        return statistics.median(map(sum, self.kernels_us(call)))
+
+    def _profile(self, call: Callable[[], object], calls: int) -> list[list[float]]:
+        import torch
+        from torch.autograd import DeviceType
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(calls):
+                self.flush.zero_()
+                call()
+            torch.cuda.synchronize()
+        events: Any = [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
+        events.sort(key=lambda event: event.time_range.start)
+        return per_call([(event.name, event.time_range.elapsed_us()) for event in events], calls)
 
 
-def quantize(x: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """e4m3 codes and one f32 scale for each block of rows x 128."""
-    mn, k = x.shape
-    padded = torch.zeros(-(-mn // rows) * rows, -(-k // 128) * 128, device=x.device)
-    padded[:mn, :k] = x
-    blocks = padded.view(-1, rows, padded.shape[1] // 128, 128)
-    scale = blocks.abs().amax((1, 3)).clamp(1e-4) / 448
-    codes = (blocks / scale[:, None, :, None]).view(padded.shape)[:mn, :k]
-    return codes.to(torch.float8_e4m3fn).contiguous(), scale
+def measure_machine(clock: Clock) -> Machine:
+    import torch
 
-
-def gemm_cases() -> Iterator[Case]:
-    for m, n, k in SHAPES:
-        a, b = torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda")
-        d = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-        a16, b16, flops = a.bfloat16(), b.bfloat16(), 2 * m * n * k
-        peer = partial(torch.mm, a16, b16.T, out=torch.empty_like(d))
-        size = 2 * (a.numel() + b.numel() + d.numel())
-        name = f"m={m}, n={n}, k={k}, layout=NT, BF16, acc=0"
-        yield Case("bf16: GEMM", name, partial(deep_gemm.bf16_gemm_nt, a16, b16, d), flops, size, peer)
-        a8, b8 = quantize(a, 1), quantize(b, 128)
-        size = a.numel() + b.numel() + 4 * (a8[1].numel() + b8[1].numel()) + 2 * d.numel()
-        name = f"m={m}, n={n}, k={k}, 1D2D, layout=NT, BF16, acc=0"
-        yield Case("fp8_fp4: GEMM", name, partial(deep_gemm.fp8_gemm_nt, a8, b8, d), flops, size, peer)
-
-
-def group_sizes(groups: int, rows: int) -> list[int]:
-    """Rows of groups that have `rows` on the average."""
-    return [int(rows * factor) for factor in torch.empty(groups).uniform_(0.7, 1.3).tolist()]
-
-
-def peers_of(a: list[torch.Tensor], b: list[torch.Tensor]) -> Callable[[], None]:
-    """torch.mm of each a with its b, into memory of its own."""
-    results = [torch.empty(x.shape[0], y.shape[1], device="cuda", dtype=torch.bfloat16) for x, y in zip(a, b)]
-
-    def run() -> None:
-        for x, y, result in zip(a, b, results):
-            torch.mm(x, y, out=result)
-
-    return run
-
-
-def stacked(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.stack([codes for codes, _ in pairs]), torch.stack([scales for _, scales in pairs])
-
-
-def m_grouped_cases() -> Iterator[Case]:
-    alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
-    for groups, rows in ((4, 8192), (8, 4096)):
-        for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048)):
-            sizes = [-(-size // alignment) * alignment for size in group_sizes(groups, rows)]
-            m = sum(sizes)
-            a, b = torch.randn(m, k, device="cuda"), torch.randn(groups, n, k, device="cuda")
-            layout = torch.arange(groups, device="cuda", dtype=torch.int32).repeat_interleave(torch.tensor(sizes, device="cuda"))
-            d = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-            a16, b16, flops = a.bfloat16(), b.bfloat16(), 2 * m * n * k
-            peer = peers_of(list(a16.split(sizes)), list(b16.mT))
-            name = f"num_groups={groups}, mean rows={rows}, n={n}, k={k}"
-            size = 2 * (a.numel() + b.numel() + d.numel())
-            yield Case("bf16: m-grouped contiguous", name, partial(deep_gemm.m_grouped_bf16_gemm_nt_contiguous, a16, b16, d, layout), flops, size, peer)
-            a8, b8 = quantize(a, 1), stacked([quantize(x, 128) for x in b])
-            call = partial(deep_gemm.m_grouped_fp8_gemm_nt_contiguous, a8, b8, d, layout)
-            yield Case("fp8_fp4: m-grouped contiguous", name, call, flops, a.numel() + b.numel() + 2 * d.numel(), peer)
-
-
-def masked_cases() -> Iterator[Case]:
-    max_m = 4096
-    for groups, rows in ((6, 1024), (32, 192), (6, 20), (32, 20)):
-        for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048)):
-            sizes = group_sizes(groups, rows)
-            a = torch.randn(groups * max_m, k, device="cuda")
-            b = torch.randn(groups, n, k, device="cuda")
-            d = torch.empty(groups, max_m, n, device="cuda", dtype=torch.bfloat16)
-            masked_m = torch.tensor(sizes, device="cuda", dtype=torch.int32)
-            a16, b16, flops = a.view(groups, max_m, k).bfloat16(), b.bfloat16(), 2 * sum(sizes) * n * k
-            peer = peers_of([x[:size] for x, size in zip(a16, sizes)], list(b16.mT))
-            used = sum(sizes) * k + b.numel()
-            name = f"num_groups={groups}, expected_m_per_group={rows}, n={n}, k={k}"
-            call = partial(deep_gemm.m_grouped_bf16_gemm_nt_masked, a16, b16, d, masked_m, rows)
-            yield Case("bf16: m-grouped masked GEMM", f"{name}, psum=0", call, flops, 2 * (used + sum(sizes) * n), peer)
-            codes, scales = quantize(a, 1)
-            a8 = codes.view(groups, max_m, k), scales.view(groups, max_m, -1)
-            call = partial(deep_gemm.m_grouped_fp8_gemm_nt_masked, a8, stacked([quantize(x, 128) for x in b]), d, masked_m, rows)
-            yield Case("fp8_fp4: m-grouped masked GEMM", f"{name}, 1D2D, psum=0", call, flops, used + 2 * sum(sizes) * n, peer)
-
-
-def k_grouped_cases() -> Iterator[Case]:
-    for groups, rows in ((4, 8192), (8, 4096)):
-        for m, n in ((4096, 7168), (7168, 2048)):
-            ks = [-(-size // 128) * 128 for size in group_sizes(groups, rows)]
-            k = sum(ks)
-            a, b = torch.randn(k, m, device="cuda").bfloat16(), torch.randn(k, n, device="cuda").bfloat16()
-            d = torch.zeros(groups, m, n, device="cuda")
-            layout = torch.tensor(ks, device="cuda", dtype=torch.int32)
-            flops, peer = 2 * m * n * k, peers_of([x.T for x in a.split(ks)], list(b.split(ks)))
-            name = f"num_groups={groups}, m={m}, n={n}, mean k={rows}"
-            call = partial(deep_gemm.k_grouped_bf16_gemm_tn_contiguous, a, b, d, ks, layout, d)
-            yield Case("bf16: k-grouped contiguous", name, call, flops, 2 * (a.numel() + b.numel()) + 8 * d.numel(), peer)
-            sides = []
-            for x in (a, b):
-                pairs = [quantize(part.T.float(), 1) for part in x.split(ks)]
-                sides.append((torch.cat([codes.flatten() for codes, _ in pairs]), torch.cat([scales for _, scales in pairs], 1)))
-            call = partial(deep_gemm.k_grouped_fp8_gemm_nt_contiguous, *sides, d, ks, layout, d)
-            yield Case("fp8_fp4: k-grouped contiguous", name, call, flops, a.numel() + b.numel() + 8 * d.numel(), peer)
-
-
-def prenorm_cases() -> Iterator[Case]:
-    n = 24
-    for m in (13, 137, 4096, 8192):
-        for k in (28672, 7680, 7168):
-            for splits in (0, 16):
-                a, b = torch.randn(m, k, device="cuda", dtype=torch.bfloat16), torch.randn(n, k, device="cuda")
-                shape = (splits, m) if splits else (m,)
-                d, squares = torch.empty(*shape, n, device="cuda"), torch.empty(shape, device="cuda")
-                size = 2 * a.numel() + 4 * (b.numel() + d.numel() + squares.numel())
-                call = partial(deep_gemm.tf32_hc_prenorm_gemm, a, b, d, squares, num_splits=splits or None)
-                name = f"m={m}, n={n}, k={k}, num_splits={splits}"
-                yield Case("hyperconnection: hyperconnection prenorm GEMM", name, call, 2 * m * (n + 1) * k, size, copy_of(size))
-
-
-def cast_cases() -> Iterator[Case]:
-    m, n = 16384, 7168
-    for dtype in (torch.bfloat16, torch.float32):
-        x = torch.randn(m, n, device="cuda").to(dtype)
-        read = x.numel() * x.element_size()
-        for name, call, written in (
-            ("per_token_cast_to_fp8", partial(deep_gemm.per_token_cast_to_fp8, x, False), m * n + m * n // 32),
-            ("per_token_cast_to_fp8, gran_k=32, packed", partial(deep_gemm.per_token_cast_to_fp8, x, True, 32, True), m * n + m * n // 32),
-            ("per_channel_cast_to_fp8", partial(deep_gemm.per_channel_cast_to_fp8, x, False), m * n + m * n // 32),
-            ("per_block_cast_to_fp8", partial(deep_gemm.per_block_cast_to_fp8, x, False), m * n + m * n // 4096),
-            ("per_token_cast_to_fp4", partial(deep_gemm.per_token_cast_to_fp4, x, True, 32), m * n // 2 + m * n // 8),
-        ):
-            size = read + written
-            yield Case("casts", f"{name}, m={m}, n={n}, {str(dtype).removeprefix('torch.')}", call, 0, size, copy_of(size))
-    packed, sf = deep_gemm.per_token_cast_to_fp4(torch.randn(m, n, device="cuda"), True, 32)
-    size = m * n // 2 + m * n // 8 + 4 * m * n
-    yield Case("casts", f"cast_back_from_fp4, m={m}, n={n}", partial(deep_gemm._C.cast_back_from_fp4, packed, sf, 32), 0, size, copy_of(size))
-
-
-def copy_of(size: int) -> Callable[[], object]:
-    """A copy that moves `size` bytes: half of them read, half of them written."""
-    source = torch.empty(max(size // 2, 1), device="cuda", dtype=torch.int8).random_()
+    m, n, k = ANCHOR
+    flops = 2e-6 * m * n * k
+    a, b = torch.randn(m, k, device="cuda", dtype=torch.bfloat16), torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
+    anchor = clock.us(lambda: torch.mm(a, b.T))
+    bf16 = flops / anchor
+    try:
+        a8, b8, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
+        fp8 = flops / clock.us(lambda: torch._scaled_mm(a8, b8.T, one, one, out_dtype=torch.bfloat16))
+    except RuntimeError as error:  # a card without FP8: what is stored in it is multiplied in 16 bits
+        progress(f"torch._scaled_mm: {error}; the limit in FP8 is that in bf16")
+        fp8 = bf16
+    source = torch.empty(COPY_BYTES // 2, dtype=torch.int8, device="cuda").random_()
     target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+    copy = 1e-3 * COPY_BYTES / clock.us(lambda: target.copy_(source))
+    return Machine(anchor, copy, {"bf16": bf16, "fp8": fp8, "tf32": bf16 / 2})
 
 
-def read_baseline(path: str | None) -> dict[tuple[str, str], float]:
-    if path is None:
-        return {}
-    with open(path, newline="", encoding="utf-8") as file:
-        return {(row["section"], row["case"]): float(row["us"]) for row in csv.DictReader(file)}
+def measure(clock: Clock, machine: Machine, row: Row, with_peer: bool) -> Result:
+    from cuda_cases import make_case
+
+    case = make_case(row, "cuda")
+    calls = clock.kernels_us(case.call)
+    times = [sum(call) for call in calls]
+    us = statistics.median(times)
+    peer = clock.us(case.peer) if with_peer and case.peer is not None else None
+    return Result(
+        row.section, row.case, us, min(times), max(times), len(calls), len(calls[0]), 1e-6 * case.flops / us, 1e-3 * case.size / us,
+        machine.limit_us(case), machine.anchor_us, peer, row.us,
+    )  # fmt: skip
 
 
-def main() -> None:
+# ---- rows ------------------------------------------------------------------------------------------------------
+
+
+def number(text: str | None) -> float | None:
+    return float(text) if text else None
+
+
+def read_rows(baseline: str | None, sections: Sequence[str]) -> list[Row]:
+    """The rows of the sections that contain one of `sections`, section by section."""
+    from cuda_cases import Row, own_rows, shapes_of_deepgemm
+
+    if baseline is None:
+        rows = list(shapes_of_deepgemm())
+    else:
+        with open(baseline, newline="", encoding="utf-8") as file:
+            rows = [Row(x["section"], x["case"], number(x["us"]), number(x["tflops"]), number(x["gb_per_s"])) for x in csv.DictReader(file)]
+    rows += own_rows()
+    wanted = [row for row in rows if any(word.strip() in row.section for word in sections)]
+    return [row for section in dict.fromkeys(row.section for row in wanted) for row in wanted if row.section == section]
+
+
+# ---- report ----------------------------------------------------------------------------------------------------
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def mean(values: Sequence[float]) -> float:
+    return statistics.geometric_mean(values)
+
+
+@dataclass
+class Report:
+    """Everything a run found, which is printed as it comes and written to a file after each row."""
+
+    head: dict[str, Any]
+    path: str | None
+    results: list[Result]
+    left_out: list[tuple[Row, str]]
+    failed: list[tuple[Row, str]]
+
+    def write(self) -> None:
+        if self.path is None:
+            return
+        text = json.dumps(
+            {
+                **self.head,
+                "rows": [{name: round(x, 3) if isinstance(x, float) else x for name, x in asdict(row).items()} for row in self.results],
+                "not_measured": [{"section": row.section, "case": row.case, "why": why} for row, why in self.left_out],
+                "failed": [{"section": row.section, "case": row.case, "why": why} for row, why in self.failed],
+            },
+            indent=1,
+        )
+        with open(f"{self.path}.part", "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        os.replace(f"{self.path}.part", self.path)
+
+    def print_row(self, x: Result) -> None:
+        def ratio(other: float | None) -> str:
+            return f"{x.us / other:8.2f}" if other else f"{'-':>8}"
+
+        print(
+            f"  {x.case:95} {x.us:9.1f} {x.tflops:8.0f} {x.gb_per_s:6.0f} {ratio(x.limit_us)} {ratio(x.peer_us)} "
+            f"{x.us / x.anchor_us:8.3f} {ratio(x.baseline_us)}",
+            flush=True,
+        )
+
+    def print_end(self) -> None:
+        from cuda_cases import MEMORY_SECTIONS
+
+        print("\nGeometric means per section")
+        print(f"  {'section':52} {'rows':>5} {'x limit':>8} {'x peer':>8} {'x baseline':>10} {'(rows)':>7} {'share of a copy':>16}")
+        for section in dict.fromkeys(row.section for row in self.results):
+            own = [row for row in self.results if row.section == section]
+            peers = [row.us / row.peer_us for row in own if row.peer_us]
+            known = [row.us / row.baseline_us for row in own if row.baseline_us]
+            print(
+                f"  {section:52} {len(own):5} {mean([row.us / row.limit_us for row in own]):8.2f} {f'{mean(peers):.2f}' if peers else '-':>8} "
+                f"{f'{mean(known):.2f}' if known else '-':>10} {len(known):7} {f'{1 / mean(peers):.2f}' if peers and section in MEMORY_SECTIONS else '-':>16}"
+            )
+        slowest = sorted((row for row in self.results if row.baseline_us), key=lambda row: -row.us / (row.baseline_us or 1))[:SLOWEST]
+        if slowest:
+            print(f"\nThe {len(slowest)} slowest, as multiples of the table")
+            for row in slowest:
+                print(f"  {row.us / (row.baseline_us or 1):8.2f}  {row.section}: {row.case}: {row.us:.1f} us, table {row.baseline_us} us")
+        for title, rows in (("Not measured", self.left_out), ("FAILED", self.failed)):
+            print(f"\n{title}: {len(rows)} rows")
+            for why in dict.fromkeys(why for _, why in rows):
+                print(f"  {why}:")
+                for row in (row for row, reason in rows if reason == why):
+                    print(f"    {row.section}: {row.case}")
+
+
+def output_of(*command: str) -> str:
+    """What a command prints, or why it did not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"unknown ({type(error).__name__})"
+    return done.stdout.strip()
+
+
+def describe_card() -> dict[str, Any]:
+    fields = "driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu"
+    return dict(zip(fields.split(","), output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "--id=0").split(", ")))
+
+
+def describe_run(args: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    import deep_gemm
+
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "commit": args.commit or output_of("git", "describe", "--always", "--dirty"),
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "device": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "card": describe_card(),
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "deep_gemm": deep_gemm.__version__,
+        "backend": os.environ.get("DG_BACKEND", ""),
+        "baseline": os.path.basename(args.baseline) if args.baseline else None,
+        "calls": args.calls,
+        "seconds_per_row": args.seconds_per_row,
+    }
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------
+
+
+def run(args: argparse.Namespace, rows: Sequence[Row]) -> int:
+    import torch
+    from cuda_cases import why_not
+
+    if not torch.cuda.is_available():
+        sys.exit("needs a CUDA device; --dry-run does not")
+    stop = time.monotonic() + args.seconds - SECONDS_TO_SET_UP if args.seconds else None
+    torch.manual_seed(0)
+    report = Report(describe_run(args), args.json, [], [], [])
+    clock = Clock(args.calls, args.seconds_per_row)
+    section, machine, is_lost = "", None, False
+    for i, row in enumerate(rows):
+        reason = why_not(row)
+        if is_lost:
+            report.failed.append((row, "the device was lost in an earlier row"))
+            continue
+        if reason is None and stop is not None and time.monotonic() > stop:
+            reason = f"the {args.seconds} s of --seconds were over"
+        if reason is not None:
+            report.left_out.append((row, reason))
+            continue
+        progress(f"[{i + 1}/{len(rows)}] {row.section}: {row.case}")
+        faulthandler.dump_traceback_later(args.watchdog, exit=True)
+        try:
+            if machine is None or row.section != section:
+                section, machine = row.section, measure_machine(clock)
+                report.head["machine"] = [*report.head.get("machine", []), {"section": section, **asdict(machine)}]
+                print_head(section, machine)
+            report.results.append(measure(clock, machine, row, not args.no_peers))
+            report.print_row(report.results[-1])
+        except NotImplementedError as refusal:
+            report.left_out.append((row, str(refusal)))
+        except Exception as error:  # one row does not end the run
+            report.failed.append((row, f"{type(error).__name__}: {error}"))
+            progress(f"  failed: {type(error).__name__}: {error}")
+            is_lost = not is_usable()
+        faulthandler.cancel_dump_traceback_later()
+        report.write()
+    report.head["card_at_the_end"] = describe_card()
+    report.write()
+    report.print_end()
+    return 1 if report.failed else 0
+
+
+def print_head(section: str, machine: Machine) -> None:
+    rates = ", ".join(f"{unit} {rate:.0f} TFLOP/s" for unit, rate in machine.tflops.items())
+    print(f"\n{section}: anchor {machine.anchor_us:.1f} us; limits: {rates}, copy {machine.copy_gb_per_s:.0f} GB/s")
+    print(f"  {'case':95} {'us':>9} {'TFLOP/s':>8} {'GB/s':>6} {'x limit':>8} {'x peer':>8} {'x anchor':>8} {'x table':>8}")
+
+
+def is_usable() -> bool:
+    """Whether the device still works after an error: a fault of a kernel takes the context with it."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True
+
+
+def dry_run(rows: Sequence[Row]) -> int:
+    """Makes each case at its full size on the CPU, from memory that nobody touches, and calls the operator with a row of its table that the CPU
+    does not have: the call is refused, and only after the arguments have been checked."""
+    from cuda_cases import make_case, why_not
+
+    failed = left_out = 0
+    for row in rows:
+        reason = why_not(row)
+        if reason is not None:
+            left_out += 1
+            print(f"not measured  {row.section}: {row.case}: {reason}")
+            continue
+        try:
+            case = make_case(row, "cpu", is_real=False)
+            try:
+                case.call()
+                raise AssertionError("the call was not refused")
+            except NotImplementedError as refusal:
+                if "DG_BACKEND" not in str(refusal):
+                    raise
+        except Exception as error:  # one row does not end the run
+            failed += 1
+            print(f"FAILED        {row.section}: {row.case}: {type(error).__name__}: {error}")
+            continue
+        work = f"{1e-9 * case.flops:.1f} GFLOP, {1e-6 * case.size:.1f} MB"
+        if row.flops and row.gb_per_s:
+            work += f"; of the table's work: {case.flops / row.flops:.2f}, {case.size / (1e3 * row.gb_per_s * (row.us or 0)):.2f}"
+        print(f"would run     {row.section}: {row.case}: {work}")
+    print(f"{len(rows)} rows: {len(rows) - failed - left_out} would run, {left_out} are not measured, {failed} failed")
+    return 1 if failed else 0
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baseline", help="CSV file of times to compare with")
     parser.add_argument("--json", help="file that gets all numbers")
-    parser.add_argument("--calls", type=int, default=30, help="timed calls per case")
-    parser.add_argument("--filter", default="", help="only sections that contain this")
-    args = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("needs a CUDA device")
+    parser.add_argument("--sections", default="", help="only sections that contain one of these words, with commas between them")
+    parser.add_argument("--calls", type=int, default=30, help="timed calls per row, at the most")
+    parser.add_argument("--seconds-per-row", type=float, default=0.2, help="GPU time for the calls of a row; there are three calls at least")
+    parser.add_argument("--seconds", type=float, help="time for everything; rows that do not fit are listed")
+    parser.add_argument("--watchdog", type=float, default=60, help="seconds after which a row that hangs ends the run")
+    parser.add_argument("--no-peers", action="store_true", help="without the times of torch")
+    parser.add_argument("--commit", help="what the JSON says was measured; git tells without it")
+    parser.add_argument("--dry-run", action="store_true", help="check the arguments of every case, on the CPU")
+    return parser.parse_args()
 
-    torch.manual_seed(0)
-    baseline = read_baseline(args.baseline)
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
-    m, n, k = ANCHOR
-    a, b = torch.randn(m, k, device="cuda").bfloat16(), torch.randn(n, k, device="cuda").bfloat16()
-    anchor = kernel_us(lambda: torch.mm(a, b.T), args.calls, flush)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; anchor: torch.mm bf16 {ANCHOR} {anchor:.1f} us")
-    print(f"{'case':75} {'us':>8} {'TFLOP/s':>8} {'GB/s':>6} {'x peer':>8} {'x anchor':>8} {'x baseline':>10}")
 
-    rows: list[Row] = []
-    for cases in (prenorm_cases, cast_cases, gemm_cases, m_grouped_cases, masked_cases, k_grouped_cases):
-        for case in cases():
-            if args.filter not in case.section:
-                continue
-            us, peer = kernel_us(case.call, args.calls, flush), kernel_us(case.peer, args.calls, flush)
-            row = Row(case.section, case.name, us, 1e-6 * case.flops / us, 1e-3 * case.size / us, peer, baseline.get((case.section, case.name)))
-            rows.append(row)
-            ratio = f"{us / row.baseline_us:10.2f}" if row.baseline_us else f"{'-':>10}"
-            name = f"{case.section.split(':')[0]} {case.name}"
-            print(f"{name:75} {us:8.1f} {row.tflops:8.0f} {row.gb_per_s:6.0f} {us / peer:8.2f} {us / anchor:8.3f} {ratio}", flush=True)
-    for section in dict.fromkeys(row.section for row in rows):
-        own = [row for row in rows if row.section == section]
-        peers = statistics.geometric_mean(row.us / row.peer_us for row in own)
-        known = [row.us / row.baseline_us for row in own if row.baseline_us]
-        against = f", {statistics.geometric_mean(known):.2f} x baseline ({len(known)} rows)" if known else ""
-        print(f"{section}: geometric mean {peers:.2f} x peer{against}")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"device": torch.cuda.get_device_name(), "anchor_us": anchor, "rows": [asdict(row) for row in rows]}, file, indent=1)
+def main() -> int:
+    args = arguments()
+    if args.dry_run:
+        os.environ["DG_BACKEND"] = "sm80"  # read when the first operator is called
+    rows = read_rows(args.baseline, args.sections.split(","))
+    if not rows:
+        sys.exit(f"no section contains {args.sections!r}")
+    return dry_run(rows) if args.dry_run else run(args, rows)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
