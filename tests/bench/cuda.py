@@ -47,7 +47,7 @@ COPY_BYTES = 4 << 30  # of the copy that gives the bandwidth: read and written
 LEAST_CALLS = 3
 FIRST_BYTE_US = 2.6  # of any kernel that streams memory, measured on an H200
 SLOWEST = 10
-SECONDS_TO_SET_UP = 2  # what --seconds keeps for the last row and the report
+SECONDS_AT_THE_END = 2  # what --seconds keeps for the last row and the report
 
 
 @dataclass
@@ -330,23 +330,23 @@ def run(args: argparse.Namespace, rows: Sequence[Row]) -> int:
 
     if not torch.cuda.is_available():
         sys.exit("needs a CUDA device; --dry-run does not")
-    stop = time.monotonic() + args.seconds - SECONDS_TO_SET_UP if args.seconds else None
+    stop = time.monotonic() + args.seconds - SECONDS_AT_THE_END if args.seconds else None
     torch.manual_seed(0)
     report = Report(describe_run(args), args.json, [], [], [])
     clock = Clock(args.calls, args.seconds_per_row)
     section, machine, is_lost = "", None, False
     for i, row in enumerate(rows):
         reason = why_not(row)
-        if is_lost:
-            report.failed.append((row, "the device was lost in an earlier row"))
-            continue
         if reason is None and stop is not None and time.monotonic() > stop:
             reason = f"the {args.seconds} s of --seconds were over"
         if reason is not None:
             report.left_out.append((row, reason))
             continue
+        if is_lost:
+            report.failed.append((row, "the device was lost in an earlier row"))
+            continue
         progress(f"[{i + 1}/{len(rows)}] {row.section}: {row.case}")
-        faulthandler.dump_traceback_later(args.watchdog, exit=True)
+        faulthandler.dump_traceback_later(args.watchdog, exit=True, file=sys.__stderr__)
         try:
             if machine is None or row.section != section:
                 section, machine = row.section, measure_machine(clock)

@@ -238,7 +238,7 @@ def m_grouped_contiguous(kind: str, fields: Fields, inputs: Inputs) -> Case:
     alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
     ends, rows, begin = [], [], 0
     for group, aligned in enumerate(inputs.sizes(groups, m, alignment)):
-        used = aligned - inputs.draw.randrange(alignment)
+        used = aligned - inputs.draw.randrange(min(alignment, aligned + 1))
         ends.append(begin + used)
         rows += [group] * used + [-1] * (aligned - used)
         begin += aligned
