@@ -8,14 +8,15 @@ With --baseline the rows are those of the table (columns: section, case, us, tfl
 casts, scale layouts and mega MoE, which no table has, are added. Without it the rows are a few for each section, in cuda_cases.py. A
 row that is not measured is listed with the reason, at the end.
 
-us is the median over the calls of a row; the time of a call is the sum of its kernels as the CUDA profiler reports them, with L2 flushed by a memset
+us is the median over the calls of a row. The time of a call is the sum of its kernels as the CUDA profiler reports them, with L2 flushed by a memset
 of 8 GB before every call, on random normal data (zeros run faster). The clock of a card varies: at the head of each section a torch.mm, the
 anchor, is timed, and times can be compared as multiples of it. The peer of a dense GEMM is torch.mm in bf16 of the same shape; that of what
-moves memory is a copy that reads and writes as many bytes in all, so that 1 / (x peer) is the share of the bandwidth of a copy.
+moves memory is a copy that reads and writes as many bytes in all, so that 1 / (x peer) is the share of the bandwidth of a copy. Sections `whole op`
+and `host` are other times: of a call in a CUDA graph of 20, with operands in L2, and until the call from Python returns.
 
 The limit of a row is the greater of 2.6 us + bytes / bandwidth and flops / rate: bandwidth is that of a large copy, the rate in bf16 that of the
 anchor, in FP8 that of the same product by torch._scaled_mm, in TF32 half of the one in bf16; all measured in the same run. A tuned GEMM of
-another shape can be a little faster than the anchor, so the limit is a scale rather than a bound.
+another shape can be a little faster than the anchor, so the limit is a scale rather than a bound. The other times have none.
 
 The exit status is 1 if a row failed; an operator that refuses CUDA tensors is no failure, but listed.
 """
@@ -45,6 +46,8 @@ ANCHOR = (4096, 7168, 2048)  # m, n, k
 FLUSH_BYTES = 8 << 30
 COPY_BYTES = 4 << 30  # of the copy that gives the bandwidth: read and written
 LEAST_CALLS = 3
+CALLS_OF_GRAPH = 20
+HOST_CALLS, HOST_BATCHES = 20, 10  # the device catches up after each batch
 FIRST_BYTE_US = 2.6  # of any kernel that streams memory, measured on an H200
 SLOWEST = 10
 SECONDS_AT_THE_END = 2  # what --seconds keeps for the last row and the report
@@ -58,7 +61,9 @@ class Machine:
     copy_gb_per_s: float
     tflops: dict[str, float]  # by the unit of a case
 
-    def limit_us(self, case: Case) -> float:
+    def limit_us(self, case: Case) -> float | None:
+        if case.how != "kernels":
+            return None
         by_bytes = FIRST_BYTE_US + 1e-3 * case.size / self.copy_gb_per_s
         return max(by_bytes, 1e-6 * case.flops / self.tflops[case.unit]) if case.unit else by_bytes
 
@@ -71,10 +76,10 @@ class Result:
     least_us: float
     greatest_us: float
     calls: int
-    kernels: int  # of a call
+    kernels: int | None  # of a call, where they are seen
     tflops: float
     gb_per_s: float
-    limit_us: float
+    limit_us: float | None
     anchor_us: float
     peer_us: float | None
     baseline_us: float | None
@@ -141,6 +146,42 @@ class Clock:
     def us(self, call: Callable[[], object]) -> float:
         return statistics.median(map(sum, self.kernels_us(call)))
 
+    def graph_us(self, call: Callable[[], object]) -> list[float]:
+        """The time of a call in a CUDA graph of CALLS_OF_GRAPH, for each replay."""
+        import torch
+
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(CALLS_OF_GRAPH):
+                call()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        times: list[float] = []
+        stop = time.monotonic() + self.seconds_per_row
+        graph.replay()
+        while len(times) < LEAST_CALLS or (len(times) < self.calls and time.monotonic() < stop):
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(1e3 * begin.elapsed_time(end) / CALLS_OF_GRAPH)
+        return times
+
+    def host_us(self, call: Callable[[], object]) -> list[float]:
+        """The time until the call returns, for each call."""
+        import torch
+
+        times: list[float] = []
+        for _ in range(1 + HOST_BATCHES):
+            torch.cuda.synchronize()
+            for _ in range(HOST_CALLS):
+                begin = time.perf_counter_ns()
+                call()
+                times.append(1e-3 * (time.perf_counter_ns() - begin))
+        torch.cuda.synchronize()
+        return times[HOST_CALLS:]  # the first batch warms up
+
     def _profile(self, call: Callable[[], object], calls: int) -> list[list[float]]:
         import torch
         from torch.autograd import DeviceType
@@ -151,7 +192,8 @@ class Clock:
                 self.flush.zero_()
                 call()
             torch.cuda.synchronize()
-        events: Any = [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
+        # Some releases of the profiler also have the waits for the device in its record.
+        events: Any = [x for x in profiler.events() if x.device_type == DeviceType.CUDA and not x.name.endswith(" Sync")]
         events.sort(key=lambda event: event.time_range.start)
         return per_call([(event.name, event.time_range.elapsed_us()) for event in events], calls)
 
@@ -167,7 +209,7 @@ def measure_machine(clock: Clock) -> Machine:
     try:
         a8, b8, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
         fp8 = flops / clock.us(lambda: torch._scaled_mm(a8, b8.T, one, one, out_dtype=torch.bfloat16))
-    except RuntimeError as error:  # a card without FP8: what is stored in it is multiplied in 16 bits
+    except (RuntimeError, ValueError) as error:  # a card without FP8: what is stored in it is multiplied in 16 bits
         progress(f"torch._scaled_mm: {error}; the limit in FP8 is that in bf16")
         fp8 = bf16
     source = torch.empty(COPY_BYTES // 2, dtype=torch.int8, device="cuda").random_()
@@ -180,12 +222,18 @@ def measure(clock: Clock, machine: Machine, row: Row, with_peer: bool) -> Result
     from cuda_cases import make_case
 
     case = make_case(row, "cuda")
-    calls = clock.kernels_us(case.call)
-    times = [sum(call) for call in calls]
+    kernels = None
+    if case.how == "graph":
+        times = clock.graph_us(case.call)
+    elif case.how == "host":
+        times = clock.host_us(case.call)
+    else:
+        calls = clock.kernels_us(case.call)
+        times, kernels = [sum(call) for call in calls], len(calls[0])
     us = statistics.median(times)
-    peer = clock.us(case.peer) if with_peer and case.peer is not None else None
+    peer = clock.us(case.peer) if with_peer and case.peer is not None and case.how == "kernels" else None
     return Result(
-        row.section, row.case, us, min(times), max(times), len(calls), len(calls[0]), 1e-6 * case.flops / us, 1e-3 * case.size / us,
+        row.section, row.case, us, min(times), max(times), len(times), kernels, 1e-6 * case.flops / us, 1e-3 * case.size / us,
         machine.limit_us(case), machine.anchor_us, peer, row.us,
     )  # fmt: skip
 
@@ -218,8 +266,8 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def mean(values: Sequence[float]) -> float:
-    return statistics.geometric_mean(values)
+def mean_or_dash(values: Sequence[float]) -> str:
+    return f"{statistics.geometric_mean(values):.2f}" if values else "-"
 
 
 @dataclass
@@ -262,15 +310,15 @@ class Report:
         from cuda_cases import MEMORY_SECTIONS
 
         print("\nGeometric means per section")
-        print(f"  {'section':52} {'rows':>5} {'x limit':>8} {'x peer':>8} {'x baseline':>10} {'(rows)':>7} {'share of a copy':>16}")
+        print(f"  {'section':70} {'rows':>5} {'x limit':>8} {'x peer':>8} {'x table':>8} {'(rows)':>7} {'share of a copy':>16}")
         for section in dict.fromkeys(row.section for row in self.results):
             own = [row for row in self.results if row.section == section]
             peers = [row.us / row.peer_us for row in own if row.peer_us]
             known = [row.us / row.baseline_us for row in own if row.baseline_us]
-            print(
-                f"  {section:52} {len(own):5} {mean([row.us / row.limit_us for row in own]):8.2f} {f'{mean(peers):.2f}' if peers else '-':>8} "
-                f"{f'{mean(known):.2f}' if known else '-':>10} {len(known):7} {f'{1 / mean(peers):.2f}' if peers and section in MEMORY_SECTIONS else '-':>16}"
-            )
+            limits = [row.us / row.limit_us for row in own if row.limit_us]
+            shares = [1 / peer for peer in peers] if section in MEMORY_SECTIONS else []
+            print(f"  {section:70} {len(own):5} {mean_or_dash(limits):>8} {mean_or_dash(peers):>8} "
+                  f"{mean_or_dash(known):>8} {len(known):7} {mean_or_dash(shares):>16}")  # fmt: skip
         slowest = sorted((row for row in self.results if row.baseline_us), key=lambda row: -row.us / (row.baseline_us or 1))[:SLOWEST]
         if slowest:
             print(f"\nThe {len(slowest)} slowest, as multiples of the table")
@@ -350,7 +398,7 @@ def run(args: argparse.Namespace, rows: Sequence[Row]) -> int:
         try:
             if machine is None or row.section != section:
                 section, machine = row.section, measure_machine(clock)
-                report.head["machine"] = [*report.head.get("machine", []), {"section": section, **asdict(machine)}]
+                report.head["machine"] = [*report.head.get("machine", []), {"section": section, **asdict(machine), "card": describe_card()}]
                 print_head(section, machine)
             report.results.append(measure(clock, machine, row, not args.no_peers))
             report.print_row(report.results[-1])
@@ -411,8 +459,8 @@ def dry_run(rows: Sequence[Row]) -> int:
             print(f"FAILED        {row.section}: {row.case}: {type(error).__name__}: {error}")
             continue
         work = f"{1e-9 * case.flops:.1f} GFLOP, {1e-6 * case.size:.1f} MB"
-        if row.flops and row.gb_per_s:
-            work += f"; of the table's work: {case.flops / row.flops:.2f}, {case.size / (1e3 * row.gb_per_s * (row.us or 0)):.2f}"
+        if row.flops and row.gb_per_s and row.us:
+            work += f"; of the table's work: {case.flops / row.flops:.2f}, {case.size / (1e3 * row.gb_per_s * row.us):.2f}"
         print(f"would run     {row.section}: {row.case}: {work}")
     print(f"{len(rows)} rows: {len(rows) - failed - left_out} would run, {left_out} are not measured, {failed} failed")
     return 1 if failed else 0
@@ -424,7 +472,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", help="file that gets all numbers")
     parser.add_argument("--sections", default="", help="only sections that contain one of these words, with commas between them")
     parser.add_argument("--calls", type=int, default=30, help="timed calls per row, at the most")
-    parser.add_argument("--seconds-per-row", type=float, default=0.2, help="GPU time for the calls of a row; there are three calls at least")
+    parser.add_argument("--seconds-per-row", type=float, default=0.15, help="GPU time for the calls of a row; there are three calls at least")
     parser.add_argument("--seconds", type=float, help="time for everything; rows that do not fit are listed")
     parser.add_argument("--watchdog", type=float, default=60, help="seconds after which a row that hangs ends the run")
     parser.add_argument("--no-peers", action="store_true", help="without the times of torch")

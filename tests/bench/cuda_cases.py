@@ -11,10 +11,11 @@ the row's time and TFLOP/s tell, so that both do the same work.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,6 +43,11 @@ class Row:
         return 1e6 * self.us * self.tflops if self.us and self.tflops else 0.0
 
 
+# What the time of a row is: the kernels of a call with operands that are not in L2, a call in a CUDA graph with operands that are, or the time
+# until a call returns.
+How = Literal["kernels", "graph", "host"]
+
+
 @dataclass(frozen=True)
 class Case:
     call: Callable[[], object]
@@ -49,6 +55,7 @@ class Case:
     flops: int = 0
     unit: str = ""  # whose rate limits the flops: "fp8", "bf16" or "tf32"
     peer: Callable[[], object] | None = None  # the same job by torch, or a copy of as many bytes
+    how: How = "kernels"
 
 
 # ---- what a row says -------------------------------------------------------------------------------------------
@@ -60,9 +67,8 @@ class Fields:
     def __init__(self, text: str) -> None:
         self.text = text
         self.words: dict[str, str] = {}
-        for word in text.split(","):
-            name, _, value = word.partition("=")
-            self.words[name.strip()] = value.strip()
+        for name, value in re.findall(r"([\w-]+)(?: *= *([\w-]+))?", text):
+            self.words[name] = value
 
     def word(self, name: str) -> str:
         if name not in self.words:
@@ -193,6 +199,16 @@ def bf16_gemm(name: str, fields: Fields, inputs: Inputs) -> Case:
     call = partial(getattr(deep_gemm, f"{name}_{layout.lower()}"), a, b, d, c)
     size = bytes_of(a, b, d) + (bytes_of(c) if c is not None else 0)
     return Case(call, size, 2 * m * n * k, "bf16", torch_mm(inputs, m, n, k, layout))
+
+
+def whole_gemm(name: str, how: How, fields: Fields, inputs: Inputs) -> Case:
+    """A row that has nothing but the shape, and is no time of kernels."""
+    m, n, k = fields.numbers("m", "n", "k")
+    rest = "1D2D, layout=NT, BF16, acc=0" if name == "fp8_gemm" else "layout=NT, BF16, acc=0"
+    gemm = Fields(f"m={m}, n={n}, k={k}, {rest}")
+    case = fp8_gemm(gemm, inputs) if name == "fp8_gemm" else bf16_gemm(name, gemm, inputs)
+    gemm.end()
+    return replace(case, how=how)
 
 
 def skip_head_mid(fields: Fields, inputs: Inputs) -> Case:
@@ -496,6 +512,10 @@ SECTIONS: dict[str, Maker] = {
     'einsum: "bhd, hdr -> bhr"': partial(einsum_heads, "bhd,hdr->bhr"),
     'einsum: FP8 "bhr, hdr -> bhd"': fp8_einsum,
     "hyperconnection: hyperconnection prenorm GEMM": prenorm,
+    "whole op: fp8_gemm_nt in a CUDA graph (scale transform + GEMM, warm L2)": partial(whole_gemm, "fp8_gemm", "graph"),
+    "whole op: bf16_gemm_nt in a CUDA graph (warm L2)": partial(whole_gemm, "bf16_gemm", "graph"),
+    "host: fp8_gemm_nt, Python call until it returns": partial(whole_gemm, "fp8_gemm", "host"),
+    "host: bf16_gemm_nt, Python call until it returns": partial(whole_gemm, "bf16_gemm", "host"),
     "casts": cast,
     "scale layouts": scale_layout,
     "mega MoE": mega_moe,
@@ -503,10 +523,11 @@ SECTIONS: dict[str, Maker] = {
 
 MEMORY_SECTIONS = ("hyperconnection: hyperconnection prenorm GEMM", "casts", "scale layouts")  # whose peer is a copy
 
-# Sections of a table that are no kernel times, by how their names begin.
+# Sections of a table that have no operator, by how their names begin.
 OTHER_TIMES = {
-    "whole op:": "the time of a CUDA graph with operands in L2 is no kernel duration",
-    "host:": "host time is measured by tests/bench/host_cuda.py",
+    "whole op: torch.mm": "torch.mm is no operator of this library",
+    "host: torch.mm": "torch.mm is no operator of this library",
+    "host: first": "nothing is compiled in the first call of a process, whose time is that of loading kernels: tests/bench/host_cuda.cu",
 }
 
 
@@ -590,3 +611,6 @@ def shapes_of_deepgemm() -> Iterator[Row]:
         for k in (28672, 7680, 7168):
             for splits in (0, 16):
                 yield Row("hyperconnection: hyperconnection prenorm GEMM", f"m={m}, n=24, k={k}, num_splits={splits}")
+    for section in SECTIONS:
+        if section.startswith(("whole op", "host")):
+            yield Row(section, "m=128 n=4096 k=7168")

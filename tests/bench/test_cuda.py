@@ -63,6 +63,10 @@ SMALL = [
     ('einsum: FP8 "bhr, hdr -> bhd"', "b=3, h=2, r=256, d=130", 3 * 2 * 256 * 130, None),
     ("hyperconnection: hyperconnection prenorm GEMM", "m=5, n=24, k=64, num_splits=0", 5 * 24 * 64, 2 * 320 + 4 * (24 * 64 + 5 * 25)),
     ("hyperconnection: hyperconnection prenorm GEMM", "m=5, n=24, k=64, num_splits=4", 5 * 24 * 64, 2 * 320 + 4 * (24 * 64 + 4 * 5 * 25)),
+    ("whole op: fp8_gemm_nt in a CUDA graph (scale transform + GEMM, warm L2)", "m=3 n=40 k=128", 3 * 40 * 128, None),
+    ("whole op: bf16_gemm_nt in a CUDA graph (warm L2)", "m=3 n=40 k=64", 3 * 40 * 64, None),
+    ("host: fp8_gemm_nt, Python call until it returns", "m=3 n=40 k=128", 3 * 40 * 128, None),
+    ("host: bf16_gemm_nt, Python call until it returns", "m=3 n=40 k=64", 3 * 40 * 64, None),
     ("casts", "per_token_cast_to_fp8, m=4, n=512, gran_k=32, packed, BF16", 0, 2 * 2048 + 2048 + 4 * 16),
     ("casts", "per_token_cast_to_fp8, m=4, n=512, gran_k=128, FP32", 0, 4 * 2048 + 2048 + 4 * 4 * 4),
     ("casts", "per_channel_cast_to_fp8, m=128, n=32, gran_k=128, BF16", 0, 3 * 4096 + 4 * 32),
@@ -160,6 +164,7 @@ def test_dry_run_finds_what_is_wrong(tmp_path: Path) -> None:
         'attention: GEMM skip head mid,"m=128, n=100, k=512, 1D2D",10,1,1,\n'
         'bf16: GEMM,"m=128, n=256",10,1,1,\n'
         '"host: bf16_gemm_nt, Python call until it returns",m=1 n=576 k=7168,24.3,,,\n'
+        '"host: torch.mm(out=), Python call until it returns",m=1 n=576 k=7168,24.3,,,\n'
         "convolution,m=1,24.3,,,\n"
     )
     done = dry_run("--baseline", str(table), "--sections", "GEMM,host,convolution")
@@ -167,8 +172,8 @@ def test_dry_run_finds_what_is_wrong(tmp_path: Path) -> None:
     assert "would run     bf16: GEMM: m=128, n=256, k=512" in done.stdout and "of the table's work: 1.12, 0.92" in done.stdout
     assert "ValueError: fp8_gemm_nt_skip_head_mid: n must be a multiple of left + right" in done.stdout
     assert "'m=128, n=256' has no 'k'" in done.stdout
-    assert "host time is measured by" in done.stdout and "there is no operator for this section" in done.stdout
-    assert done.stdout.splitlines()[-1] == "5 rows: 1 would run, 2 are not measured, 2 failed"
+    assert "torch.mm is no operator" in done.stdout and "there is no operator for this section" in done.stdout
+    assert done.stdout.splitlines()[-1] == "6 rows: 2 would run, 2 are not measured, 2 failed"
 
 
 class FakeClock:
@@ -183,6 +188,14 @@ class FakeClock:
 
     def us(self, call: Callable[[], object]) -> float:
         return 10.0
+
+    def graph_us(self, call: Callable[[], object]) -> list[float]:
+        call()
+        return [11.0]
+
+    def host_us(self, call: Callable[[], object]) -> list[float]:
+        call()
+        return [12.0, 13.0, 14.0]
 
 
 @pytest.fixture
@@ -218,16 +231,24 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         Row("bf16: GEMM", "m=3, nonsense"),
         Row("mega MoE", "refused"),
         Row("casts", "per_block_cast_to_fp8, m=256, n=32, gran_k=128, BF16"),
-        Row("host: something", "m=1"),
+        Row("host: first call", "m=1"),
+        Row("whole op: bf16_gemm_nt in a CUDA graph (warm L2)", "m=3 n=40 k=64"),
+        Row("host: bf16_gemm_nt, Python call until it returns", "m=3 n=40 k=64", us=26.0),
     ]
     path = tmp_path / "out.json"
     assert program.run(options(json=str(path)), rows) == 1
     printed = capsys.readouterr().out
     found = json.loads(path.read_text())
-    assert [(row["us"], row["kernels"], row["calls"], row["baseline_us"]) for row in found["rows"]] == [(10, 2, 3, 5), (10, 2, 3, 20), (10, 2, 3, None)]
+    assert [(row["us"], row["kernels"], row["calls"], row["baseline_us"]) for row in found["rows"]] == [
+        (10, 2, 3, 5),
+        (10, 2, 3, 20),
+        (10, 2, 3, None),
+        (11, None, 1, None),
+        (13, None, 3, 26),
+    ]
     assert [row["case"] for row in found["not_measured"]] == ["refused", "m=1"]
     assert [row["why"] for row in found["failed"]] == ["ValueError: 'm=3, nonsense' has no 'n'"]
-    assert [machine["section"] for machine in found["machine"]] == ["bf16: GEMM", "mega MoE", "casts"]
+    assert [machine["section"] for machine in found["machine"]] == ["bf16: GEMM", "mega MoE", "casts", rows[6].section, rows[7].section]
     size = 2 * (128 * 64 + 40 * 64 + 128 * 40)
     assert found["rows"][0]["limit_us"] == pytest.approx(2.6 + size / 4e6, abs=1e-3)
     assert "2.00  bf16: GEMM: m=128" in printed and "FAILED: 1 rows" in printed and "this operator has no CUDA row" in printed
@@ -238,7 +259,8 @@ def test_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = ElementTree.fromstring(picture)
     words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "bf16: GEMM (2)" in words and "casts (1)" in words
-    assert any(word is not None and word.endswith("1.00 x DeepGEMM") for word in words)
+    assert any(word is not None and word.endswith("1.00 x DeepGEMM's time") for word in words)
+    assert not any(word is not None and word.startswith("host") for word in words)  # it has no limit
 
 
 @pytest.mark.usefixtures("without_gpu")
