@@ -10,8 +10,8 @@ row that is not measured is listed with the reason, at the end.
 
 us is the median over the calls of a row. The time of a call is the sum of its kernels as the CUDA profiler reports them, with L2 flushed by a memset
 of 8 GB before every call, on random normal data (zeros run faster). The clock of a card varies: at the head of each section a torch.mm, the
-anchor, is timed, and times can be compared as multiples of it. The peer of a dense GEMM is torch.mm in bf16 of the same shape; that of what
-moves memory is a copy that reads and writes as many bytes in all, so that 1 / (x peer) is the share of the bandwidth of a copy. Sections `whole op`
+anchor, is timed, and times can be compared as multiples of it. The peer of a GEMM is torch.mm in bf16 of the same shape, or one for each group; that of
+what moves memory is a copy that reads and writes as many bytes in all, so that 1 / (x peer) is the share of the bandwidth of a copy. Sections `whole op`
 and `host` are other times: of a call in a CUDA graph of 20, with operands in L2, and until the call from Python returns.
 
 The limit of a row is the greater of 2.6 us + bytes / bandwidth and flops / rate: bandwidth is that of a large copy, the rate in bf16 that of the
@@ -38,14 +38,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+# torch is imported in functions: as it loads it looks for `cuda`, a package of NVIDIA's, and comes by this file.
 if TYPE_CHECKING:
-    import torch
     from cuda_cases import Case, Row
 
 ANCHOR = (4096, 7168, 2048)  # m, n, k
 FLUSH_BYTES = 8 << 30
 COPY_BYTES = 4 << 30  # of the copy that gives the bandwidth: read and written
-LEAST_CALLS = 3
+LEAST_CALLS, PEER_CALLS = 3, 10
 CALLS_OF_GRAPH = 20
 HOST_CALLS, HOST_BATCHES = 20, 10  # the device catches up after each batch
 FIRST_BYTE_US = 2.6  # of any kernel that streams memory, measured on an H200
@@ -117,6 +117,13 @@ def per_call(kernels: Sequence[tuple[str, float]], calls: int) -> list[list[floa
     return found
 
 
+def two_events() -> tuple[Any, Any]:
+    import torch
+
+    new_event: Any = torch.cuda.Event
+    return new_event(enable_timing=True), new_event(enable_timing=True)
+
+
 class Clock:
     """Times calls on the current CUDA device."""
 
@@ -126,25 +133,26 @@ class Clock:
         self.calls, self.seconds_per_row = calls, seconds_per_row
         self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
-    def kernels_us(self, call: Callable[[], object]) -> list[list[float]]:
-        """The durations of the kernels of each call. At least LEAST_CALLS, and no more than fit the time of a row."""
+    def kernels_us(self, call: Callable[[], object], most: int) -> list[list[float]]:
+        """The durations of the kernels of each call. At least LEAST_CALLS, and no more than `most` and than fit the time of a row."""
         import torch
 
         call()  # what happens once happens here
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = two_events()
         begin.record()
         self.flush.zero_()
         call()
         end.record()
         torch.cuda.synchronize()
-        calls = min(self.calls, max(LEAST_CALLS, int(self.seconds_per_row / (1e-3 * begin.elapsed_time(end)))))
+        calls = min(most, max(LEAST_CALLS, int(self.seconds_per_row / (1e-3 * begin.elapsed_time(end)))))
         try:
             return self._profile(call, calls)
         except Unmeasured:  # a record was lost, or its buffer was full
             return self._profile(call, calls)
 
     def us(self, call: Callable[[], object]) -> float:
-        return statistics.median(map(sum, self.kernels_us(call)))
+        """The median of PEER_CALLS."""
+        return statistics.median(map(sum, self.kernels_us(call, PEER_CALLS)))
 
     def graph_us(self, call: Callable[[], object]) -> list[float]:
         """The time of a call in a CUDA graph of CALLS_OF_GRAPH, for each replay."""
@@ -156,7 +164,7 @@ class Clock:
         with torch.cuda.graph(graph):
             for _ in range(CALLS_OF_GRAPH):
                 call()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = two_events()
         times: list[float] = []
         stop = time.monotonic() + self.seconds_per_row
         graph.replay()
@@ -184,7 +192,7 @@ class Clock:
 
     def _profile(self, call: Callable[[], object], calls: int) -> list[list[float]]:
         import torch
-        from torch.autograd import DeviceType
+        from torch._C._autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -228,8 +236,8 @@ def measure(clock: Clock, machine: Machine, row: Row, with_peer: bool) -> Result
     elif case.how == "host":
         times = clock.host_us(case.call)
     else:
-        calls = clock.kernels_us(case.call)
-        times, kernels = [sum(call) for call in calls], len(calls[0])
+        calls = clock.kernels_us(case.call, clock.calls)
+        times, kernels = [sum(each) for each in calls], len(calls[0])
     us = statistics.median(times)
     peer = clock.us(case.peer) if with_peer and case.peer is not None and case.how == "kernels" else None
     return Result(
@@ -328,8 +336,8 @@ class Report:
             print(f"\n{title}: {len(rows)} rows")
             for why in dict.fromkeys(why for _, why in rows):
                 print(f"  {why}:")
-                for row in (row for row, reason in rows if reason == why):
-                    print(f"    {row.section}: {row.case}")
+                for left in (row for row, reason in rows if reason == why):
+                    print(f"    {left.section}: {left.case}")
 
 
 def output_of(*command: str) -> str:
@@ -394,7 +402,7 @@ def run(args: argparse.Namespace, rows: Sequence[Row]) -> int:
             report.failed.append((row, "the device was lost in an earlier row"))
             continue
         progress(f"[{i + 1}/{len(rows)}] {row.section}: {row.case}")
-        faulthandler.dump_traceback_later(args.watchdog, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(args.watchdog, exit=True, file=sys.__stderr__ or sys.stderr)
         try:
             if machine is None or row.section != section:
                 section, machine = row.section, measure_machine(clock)

@@ -25,7 +25,8 @@ import deep_gemm
 BLOCK = 128  # elements of k per scale; rows of a weight per scale
 HEAD_SPLITS = (128, 64, 128)  # columns: left, mid, right
 MAX_M = 4096  # rows per group of a masked GEMM
-PAGE_BYTES_OF_SCALE = 4
+PAGE: Literal[64] = 64  # keys of a page
+SCALE_BYTES = 4
 SLOTS = 132  # of the schedule of paged logits: the multiprocessors of an H200
 
 
@@ -175,6 +176,17 @@ def torch_mm(inputs: Inputs, m: int, n: int, k: int, layout: str = "NT") -> Call
     return partial(torch.mm, a, b, out=inputs.empty(m, n))
 
 
+def torch_mm_of_groups(inputs: Inputs, shapes: list[tuple[int, int, int]], layout: str = "NT") -> Callable[[], object]:
+    """A product of torch's for each group."""
+    calls = [torch_mm(inputs, *shape, layout) for shape in shapes]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
 def fp8_gemm(fields: Fields, inputs: Inputs) -> Case:
     m, n, k = fields.numbers("m", "n", "k")
     kernel = fields.one_of("1D1D", "1D2D")
@@ -252,8 +264,11 @@ def m_grouped_contiguous(kind: str, fields: Fields, inputs: Inputs) -> Case:
         fields.one_of("1D2D")
     fields.expect("zero_pad", "False")
     alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
-    ends, rows, begin = [], [], 0
-    for group, aligned in enumerate(inputs.sizes(groups, m, alignment)):
+    sizes = inputs.sizes(groups, m, alignment)
+    ends: list[int] = []
+    rows: list[int] = []
+    begin = 0
+    for group, aligned in enumerate(sizes):
         used = aligned - inputs.draw.randrange(min(alignment, aligned + 1))
         ends.append(begin + used)
         rows += [group] * used + [-1] * (aligned - used)
@@ -263,7 +278,8 @@ def m_grouped_contiguous(kind: str, fields: Fields, inputs: Inputs) -> Case:
     grouped_layout = inputs.integers(ends if is_psum else rows)
     call = partial(operator, grouped_rows(kind, inputs, m, k), b, inputs.empty(m, n), grouped_layout,
                    use_psum_layout=is_psum, ensure_zero_padding=False)  # fmt: skip
-    return Case(call, b_bytes + m * grouped_row_bytes(kind, n, k), 2 * m * n * k, kind)
+    peer = torch_mm_of_groups(inputs, [(size, n, k) for size in sizes], layout)
+    return Case(call, b_bytes + m * grouped_row_bytes(kind, n, k), 2 * m * n * k, kind, peer)
 
 
 def m_grouped_masked(kind: str, fields: Fields, inputs: Inputs) -> Case:
@@ -276,7 +292,8 @@ def m_grouped_masked(kind: str, fields: Fields, inputs: Inputs) -> Case:
     b, b_bytes = grouped_weights(kind, inputs, groups, n, k)
     if is_psum:
         alignment = deep_gemm.get_mk_alignment_for_contiguous_layout()
-        ends, begin = [], 0
+        ends: list[int] = []
+        begin = 0
         for size in sizes:
             ends.append(begin + size)
             begin = ceil_div(begin + size, alignment) * alignment
@@ -286,7 +303,8 @@ def m_grouped_masked(kind: str, fields: Fields, inputs: Inputs) -> Case:
     else:
         operator = getattr(deep_gemm, f"m_grouped_{kind}_gemm_nt_masked")
         call = partial(operator, grouped_rows(kind, inputs, groups, MAX_M, k), b, inputs.empty(groups, MAX_M, n), inputs.integers(sizes), expected)
-    return Case(call, b_bytes + total * grouped_row_bytes(kind, n, k), 2 * total * n * k, kind)
+    peer = torch_mm_of_groups(inputs, [(size, n, k) for size in sizes])
+    return Case(call, b_bytes + total * grouped_row_bytes(kind, n, k), 2 * total * n * k, kind, peer)
 
 
 def k_grouped(kind: str, fields: Fields, inputs: Inputs) -> Case:
@@ -295,20 +313,20 @@ def k_grouped(kind: str, fields: Fields, inputs: Inputs) -> Case:
     fields.expect("psum", "0")
     sizes = inputs.sizes(groups, k, alignment)
     d = inputs.normal(groups, m, n, dtype=torch.float32)  # is c as well
-    a: object
-    b: object
+    layout = inputs.integers(sizes)
+    call: Callable[[], object]
     if kind == "bf16":
         a, b = inputs.normal(k, m), inputs.normal(k, n)
         operand_bytes = bytes_of(a, b)
-        operator = deep_gemm.k_grouped_bf16_gemm_tn_contiguous
+        call = partial(deep_gemm.k_grouped_bf16_gemm_tn_contiguous, a, b, d, sizes, layout, d)
     else:
         fields.expect("gran_k", str(BLOCK))
-        a = inputs.codes(k * m), inputs.scales(k // BLOCK, m).T
-        b = inputs.codes(k * n), inputs.scales(k // BLOCK, n).T
-        operand_bytes = bytes_of(*a, *b)
-        operator = deep_gemm.k_grouped_fp8_gemm_nt_contiguous
-    call = partial(operator, a, b, d, sizes, inputs.integers(sizes), d)
-    return Case(call, operand_bytes + 2 * bytes_of(d), 2 * m * n * k, kind)
+        a8 = inputs.codes(k * m), inputs.scales(k // BLOCK, m).T
+        b8 = inputs.codes(k * n), inputs.scales(k // BLOCK, n).T
+        operand_bytes = bytes_of(*a8, *b8)
+        call = partial(deep_gemm.k_grouped_fp8_gemm_nt_contiguous, a8, b8, d, sizes, layout, d)
+    peer = torch_mm_of_groups(inputs, [(m, n, size) for size in sizes], "TN" if kind == "bf16" else "NT")
+    return Case(call, operand_bytes + 2 * bytes_of(d), 2 * m * n * k, kind, peer)
 
 
 # ---- einsum ----------------------------------------------------------------------------------------------------
@@ -322,7 +340,7 @@ def einsum_bmk(fields: Fields, inputs: Inputs) -> Case:
     return Case(partial(deep_gemm.einsum, "bmk,bnk->mn", x, y, d, c), bytes_of(x, y, d), 2 * b * m * n * k, "bf16")
 
 
-def einsum_heads(expression: str, fields: Fields, inputs: Inputs) -> Case:
+def einsum_heads(expression: Literal["bhr,hdr->bhd", "bhd,hdr->bhr"], fields: Fields, inputs: Inputs) -> Case:
     b, h, r, d = fields.numbers("b", "h", "r", "d")
     weights = inputs.normal(h, d, r + 128)[:, :, :r]  # rows further apart than they are long
     of = {"b": b, "h": h, "r": r, "d": d}
@@ -372,28 +390,31 @@ def paged_mqa_logits(fields: Fields, inputs: Inputs) -> Case:
     fields.expect("FP4", "0")
     fields.expect("Reduce", "FP32")
     fields.expect("VAR", "0")
+    fields.expect("PAGE_KV", str(PAGE))
     dtype = dtype_of(fields.word("Logits"))
-    page, batch, next_n, heads, head_dim, mean = fields.numbers("PAGE_KV", "BSZ", "NextN", "H", "D", "L")
+    batch, next_n, heads, head_dim, mean = fields.numbers("BSZ", "NextN", "H", "D", "L")
     flops_of_key = 2 * next_n * heads * head_dim
     lens = inputs.sizes(batch, inputs.total(batch * mean, flops_of_key))
-    pages = [ceil_div(length, page) for length in lens]
-    cache = inputs.empty(sum(pages), page, 1, head_dim + PAGE_BYTES_OF_SCALE, dtype=torch.uint8)
+    pages = [ceil_div(length, PAGE) for length in lens]
+    cache = inputs.empty(sum(pages), PAGE, 1, head_dim + SCALE_BYTES, dtype=torch.uint8)
     table = torch.zeros(batch, max(pages), dtype=torch.int32)
     order = torch.randperm(sum(pages), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
-    for row, own in zip(table, order.split(pages)):
-        row[: len(own)] = own
+    begin = 0
+    for row, count in zip(table, pages):
+        row[:count] = order[begin : begin + count]
+        begin += count
     if inputs.is_real:
         flat = cache.view(sum(pages), -1)
-        flat[:, : page * head_dim] = inputs.codes(sum(pages), page * head_dim).view(torch.uint8)
-        flat[:, page * head_dim :] = inputs.scales(sum(pages), page).view(torch.uint8)
+        flat[:, : PAGE * head_dim] = inputs.codes(sum(pages), PAGE * head_dim).view(torch.uint8)
+        flat[:, PAGE * head_dim :] = inputs.scales(sum(pages), PAGE).view(torch.uint8)
     context_lens = inputs.integers(lens).view(-1, 1) - torch.arange(next_n - 1, -1, -1, dtype=torch.int32, device=inputs.device)
-    schedule = deep_gemm.get_paged_mqa_logits_metadata(context_lens, page, SLOTS) if inputs.is_real else inputs.integers([0, 0] * (SLOTS + 1)).view(-1, 2)
+    schedule = deep_gemm.get_paged_mqa_logits_metadata(context_lens, PAGE, SLOTS) if inputs.is_real else inputs.integers([0, 0] * (SLOTS + 1)).view(-1, 2)
     q = inputs.codes(batch, next_n, heads, head_dim)
     weights = inputs.normal(batch * next_n, heads, dtype=torch.float32)
     call = partial(deep_gemm.fp8_fp4_paged_mqa_logits, (q, None), cache, weights, context_lens, table.to(inputs.device), schedule,
                    max(lens), clean_logits=False, logits_dtype=dtype)  # fmt: skip
     keys = sum(lens)
-    size = bytes_of(q, weights, context_lens) + 4 * sum(pages) + keys * (head_dim + PAGE_BYTES_OF_SCALE) + keys * next_n * dtype.itemsize
+    size = bytes_of(q, weights, context_lens) + 4 * sum(pages) + keys * (head_dim + SCALE_BYTES) + keys * next_n * dtype.itemsize
     return Case(call, size, keys * flops_of_key, "fp8")
 
 
@@ -471,14 +492,15 @@ def mega_moe(fields: Fields, inputs: Inputs) -> Case:
     if kind == "BF16":
         if inputs.is_real:
             buffer.x[:tokens].normal_()
-        weights = [inputs.normal(*shape) for shape in sizes]
-        call = partial(deep_gemm.bf16_mega_moe, y, *weights, buffer)
-        return Case(call, bytes_of(*weights, y) + 2 * tokens * hidden, flops, "bf16")
-    pairs = [fp4_weights(inputs, *shape) for shape in sizes]
+        l1, l2 = (inputs.normal(*shape) for shape in sizes)
+        call = partial(deep_gemm.mega.bf16_mega_moe, y, l1, l2, buffer)
+        return Case(call, bytes_of(l1, l2, y) + 2 * tokens * hidden, flops, "bf16")
+    l1_pair, l2_pair = (fp4_weights(inputs, *shape) for shape in sizes)
+    assert buffer.x_sf is not None
     if inputs.is_real:
         buffer.x[:tokens], buffer.x_sf[:tokens] = deep_gemm.per_token_cast_to_fp8(inputs.normal(tokens, hidden), True, 32, True)
-    call = partial(deep_gemm.fp8_fp4_mega_moe, y, *pairs, buffer)
-    return Case(call, sum(bytes_of(*pair) for pair in pairs) + bytes_of(y) + tokens * hidden * 33 // 32, flops, "fp8")
+    call = partial(deep_gemm.mega.fp8_fp4_mega_moe, y, l1_pair, l2_pair, buffer)
+    return Case(call, bytes_of(*l1_pair, *l2_pair, y) + tokens * hidden * 33 // 32, flops, "fp8")
 
 
 def fp4_weights(inputs: Inputs, experts: int, n: int, k: int) -> tuple[Tensor, Tensor]:
@@ -587,7 +609,7 @@ def shapes_of_deepgemm() -> Iterator[Row]:
             shape = "num_groups=4, m=32896, n=4096, k=2048"
             yield Row(f"{kind}: m-grouped contiguous GEMM", f"{shape}, {kernel}layout=NT, psum={psum}, zero_pad=False")
         for groups, rows in ((32, 192), (6, 1024), (32, 20)):
-            for psum in (1, 0):
+            for psum in ("1", "0"):
                 shape = f"num_groups={groups}, expected_m_per_group={rows}, n=4096, k=2048"
                 yield Row(f"{kind}: m-grouped masked GEMM", f"{shape}, {kernel}psum={psum}")
     yield Row("fp8_fp4: k-grouped contiguous GEMM", "num_groups=4, m=7168, n=2048, k=31744, gran_k=128, k_alignment=128, psum=0")

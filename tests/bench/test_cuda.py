@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 def load_program() -> Any:
-    """cuda.py under another name: `cuda` is a package of NVIDIA's."""
+    """cuda.py under another name: `cuda` is also a package of NVIDIA's."""
     spec = importlib.util.spec_from_file_location("bench_cuda", HERE / "cuda.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -182,9 +182,9 @@ class FakeClock:
     def __init__(self, calls: int, seconds_per_row: float) -> None:
         self.calls = calls
 
-    def kernels_us(self, call: Callable[[], object]) -> list[list[float]]:
+    def kernels_us(self, call: Callable[[], object], most: int) -> list[list[float]]:
         call()
-        return [[8.0, 2.0]] * self.calls
+        return [[8.0, 2.0]] * most
 
     def us(self, call: Callable[[], object]) -> float:
         return 10.0
