@@ -93,25 +93,27 @@ class Unmeasured(Exception):
 
 
 def per_call(kernels: Sequence[tuple[str, float]], calls: int) -> list[list[float]]:
-    """The kernels of each call, by name and duration in order of time, of which the first is a flush, and each further call begins with one.
+    """The durations of the kernels of each call, from the names and durations of all kernels in order of time: before each call L2 is flushed.
 
-    A flush is a kernel of the first one's name that lasts about as long; an operator may use small memsets of its own.
+    A flush is one kernel or several in a row, of the first one's name and lasting about as long; an operator may fill small memory of its own.
     """
     if not kernels:
         raise Unmeasured("the profiler saw no kernel")
     flush, _ = kernels[0]
     longest = max(duration for name, duration in kernels if name == flush)
     found: list[list[float]] = []
+    is_flushing = False
     for name, duration in kernels:
-        if name == flush and duration > longest / 2:
+        was_flushing, is_flushing = is_flushing, name == flush and duration > longest / 2
+        if is_flushing and not was_flushing:
             found.append([])
-        else:
+        if not is_flushing:
             found[-1].append(duration)
     if len(found) != calls:
         raise Unmeasured(f"the profiler saw {len(found)} of {calls} flushes of L2")
     counts = {len(call) for call in found}
-    if counts == {0}:
-        raise Unmeasured("the profiler saw no kernel of the call")
+    if 0 in counts:
+        raise Unmeasured("the profiler saw no kernel of a call")
     if len(counts) != 1:
         raise Unmeasured(f"the profiler saw from {min(counts)} to {max(counts)} kernels in a call")
     return found

@@ -130,14 +130,15 @@ def test_sizes_do_the_work_of_the_table() -> None:
 
 
 def test_kernels_of_each_call() -> None:
-    flush, small = ("Memset (Device)", 2000.0), ("Memset (Device)", 1.5)
-    record = [flush, small, ("gemm", 10.0), flush, small, ("gemm", 12.0)]
+    flush, part, small = ("fill", 2000.0), ("fill", 1900.0), ("fill", 1.5)
+    record = [flush, part, small, ("gemm", 10.0), flush, part, small, ("gemm", 12.0)]
     assert program.per_call(record, 2) == [[1.5, 10.0], [1.5, 12.0]]
     for broken, calls, says in (
         ([], 1, "no kernel"),
         (record, 3, "2 of 3 flushes"),
         (record[:-1], 2, "from 1 to 2 kernels"),
-        ([flush, flush], 2, "no kernel of the call"),
+        (record[:4] + record[6:], 2, "1 of 2 flushes"),
+        (record[:6], 2, "no kernel of a call"),
     ):
         with pytest.raises(program.Unmeasured, match=says):
             program.per_call(broken, calls)
