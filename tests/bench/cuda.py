@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GPU time of every operator on CUDA, beside a table of DeepGEMM's times, torch, and what the card allows.
+"""GPU time of the operators on CUDA, beside a table of DeepGEMM's times, torch, and what the card allows.
 
     python tests/bench/cuda.py [--baseline times.csv] [--json out.json] [--sections "bf16: GEMM,einsum"] [--seconds 230]
     python tests/bench/cuda.py --dry-run [--baseline times.csv]     # no GPU needed: checks the arguments of every case
