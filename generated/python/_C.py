@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from . import _binding
 from ._release import RELEASE
+from ._torch import Tensor, torch
 
 __all__ = [
     "_slice_symm_buffer_for_mega_moe",

@@ -15,10 +15,10 @@ from ._release import RELEASE
 __version__ = f"2.6.1+c{RELEASE}"
 """The DeepGEMM release whose surface this is, and our own release as its local part."""
 
-_SUBMODULES = ("_C", "dlpack", "legacy", "mega", "testing", "utils")
+_SUBMODULES = ("_C", "dlpack", "legacy", "mega", "settings", "testing", "utils")
 
 # Where a name is looked for, in this order: `mega` and `utils` have some names of operators too, with friendlier signatures.
-_SOURCES = ("mega", "utils", "_C")
+_SOURCES = ("settings", "mega", "utils", "_C")
 
 # What some functions were called before.
 _OLD_NAMES = {
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from . import dlpack as dlpack
     from . import legacy as legacy
     from . import mega as mega
+    from . import settings as settings
     from . import testing as testing
     from . import utils as utils
     from ._C import *  # two names of it are replaced below, by functions of `mega`
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from .mega import fp8_fp4_mega_moe as fp8_fp4_mega_moe  # type: ignore[assignment]
     from .mega import get_symm_buffer_for_mega_moe as get_symm_buffer_for_mega_moe
     from .mega import transform_weights_for_mega_moe as transform_weights_for_mega_moe
+    from .settings import get_compile_mode as get_compile_mode
+    from .settings import set_compile_mode as set_compile_mode
     from .utils import *
 
     bf16_m_grouped_gemm_nt_masked = m_grouped_bf16_gemm_nt_masked

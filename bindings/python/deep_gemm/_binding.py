@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
-# The library beside this file serves every torch from 2.10 on, or, as TORCH_LIBRARY, the one that it was compiled for.
-OLDEST_TORCH = (2, 4) if os.path.exists(os.path.join(os.path.dirname(__file__), "_torch_library")) else (2, 10)
+from ._torch import Tensor, torch
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -24,10 +19,6 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def load(release: str, schemas: Sequence[str]) -> None:
     """Loads the extension beside this file, which registers the operators with torch, and checks that it is the one that the
     Python files were generated with."""
-    found = tuple(int(part) for part in str(torch.__version__).split(".")[:2])
-    if found < OLDEST_TORCH:
-        oldest = ".".join(str(part) for part in OLDEST_TORCH)
-        raise ImportError(f"deep_gemm needs torch >= {oldest}, found {torch.__version__}")
     from . import _C_extension as extension
 
     if extension.version() != release:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor
+from ._torch import Tensor, torch
 
 from . import _C  # pyright: ignore[reportPrivateUsage]
 

@@ -14,10 +14,8 @@ import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import torch
-from torch import Tensor
-
 from . import _C  # pyright: ignore[reportPrivateUsage]
+from ._torch import Tensor, torch
 from .utils.scales import align, describe, require_tensor
 
 if TYPE_CHECKING:

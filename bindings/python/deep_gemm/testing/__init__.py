@@ -1,5 +1,6 @@
 """What tests and benchmarks of kernels need."""
 
+from .. import _torch as _torch  # first: it says what is missing when there is no torch
 from . import numeric as numeric
 from . import utils as utils
 from .bench import bench as bench

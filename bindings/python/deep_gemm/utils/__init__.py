@@ -1,5 +1,6 @@
 """Casts to FP8 and FP4, scale layouts, and helpers for several processes."""
 
+from .. import _torch as _torch  # first: it says what is missing when there is no torch
 from . import dist as dist
 from . import layout as layout
 from . import math as math
