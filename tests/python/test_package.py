@@ -42,6 +42,30 @@ NAMES = """
     testing utils legacy mega
 """.split()
 
+# What it offers besides: what older releases of DeepGEMM had, its operators that only `_C` has there, and the submodules.
+BEYOND = """
+    get_compile_mode set_compile_mode
+    init get_ring_limit_for_mega_moe get_symm_buffer_size_for_mega_moe get_token_alignment_for_mega_moe
+    dist layout math settings
+""".split()
+
+SUBMODULE_NAMES = {
+    "utils": """
+        align cast_back_from_fp4 ceil_div ceil_to_ue8m0 dist get_k_alignment_for_contiguous_layout
+        get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor get_m_alignment_for_contiguous_layout get_mk_alignment_for_contiguous_layout
+        get_mn_major_tma_aligned_packed_ue8m0_tensor get_mn_major_tma_aligned_tensor get_tma_aligned_size init_dist layout math
+        pack_ue8m0_to_int per_block_cast_to_fp8 per_channel_cast_to_fp8 per_custom_dims_cast_to_fp8 per_token_cast_to_fp4
+        per_token_cast_to_fp8 set_mk_alignment_for_contiguous_layout transpose_packed_fp4 uneven_all_gather unpack_ue8m0_from_int
+    """,
+    "testing": "assert_bitwise_equal bench bench_kineto calc_diff count_bytes get_arch_major ignore_env numeric test_filter utils",
+    "mega": "SymmBuffer bf16_mega_moe fp8_fp4_mega_moe get_symm_buffer_for_mega_moe transform_weights_for_mega_moe",
+    "legacy": """
+        a_fused_k_grouped_bf16_gemm_tn_contiguous_tl a_fused_m_grouped_bf16_gemm_nn_contiguous_tl
+        a_fused_m_grouped_bf16_gemm_nt_contiguous_tl b_fused_k_grouped_bf16_gemm_tn_contiguous_tl
+        m_grouped_bf16_gemm_nn_contiguous_tl m_grouped_bf16_gemm_nt_contiguous_tl
+    """,
+}
+
 FUNCTIONS = [name for name in _C.__all__]
 
 
@@ -49,6 +73,12 @@ FUNCTIONS = [name for name in _C.__all__]
 def test_the_package_has(name: str) -> None:
     assert getattr(deep_gemm, name) is not None
     assert name in dir(deep_gemm)
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert sorted(deep_gemm.__all__) == sorted(NAMES + BEYOND)
+    for module, names in SUBMODULE_NAMES.items():
+        assert sorted(getattr(deep_gemm, module).__all__) == sorted(names.split())
 
 
 def test_submodules_that_callers_import() -> None:
@@ -128,9 +158,11 @@ def test_defaults_are_immutable() -> None:
             assert not isinstance(parameter.default, (list, dict, set))
 
 
-def test_generated_files_are_python_3_10() -> None:
-    for file in ("_C.py", "_C.pyi", "_binding.py", "__init__.py"):
-        ast.parse((PACKAGE / file).read_text(), feature_version=(3, 10))
+def test_files_are_python_3_10() -> None:
+    for file in PACKAGE.rglob("*.py*"):
+        if file.suffix == ".pyc":
+            continue
+        ast.parse(file.read_text(), feature_version=(3, 10))
 
 
 def test_the_stub_keeps_none_and_zero_apart() -> None:
