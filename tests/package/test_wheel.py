@@ -249,10 +249,10 @@ def test_the_distribution_has_the_version_of_the_package(installed: Path) -> Non
     assert run(installed, "-c", code).strip() == f"2.6.1+c{RELEASE}"
 
 
-def test_the_python_suite_passes(installed: Path) -> None:
+@pytest.mark.parametrize("area", ["python", "torch"])
+def test_the_python_suite_passes(area: str, installed: Path) -> None:
     """All of it but what type checkers say and what needs a GPU."""
-    files = [*(SOURCE / "tests/python").glob("test_*.py"), *(SOURCE / "tests/torch").glob("test_*.py")]
-    files = sorted(file for file in files if file.name not in ("test_typing.py", "test_cuda.py"))
+    files = sorted(file for file in (SOURCE / "tests" / area).glob("test_*.py") if file.name not in ("test_typing.py", "test_cuda.py"))
     command = [installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={SOURCE / 'tests'}", *files]
     (site,) = installed.parents[1].glob("lib/python*/site-packages")
     # `codegen` is the source tree's, `deep_gemm` is not there.
