@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..model import Argument, Base, DType, Library, List, Operator, Optional, Return, TensorContract, Type, ValueContract
+from ..model import Argument, Base, Library, List, Operator, Optional, Return, TensorContract, Type, ValueContract
 from ..printing import format_type
 from ..record import record
 from . import Difference, Edit, Host, Render
@@ -71,7 +71,8 @@ def annotation(t: Type, contract: TensorContract | ValueContract | None, words: 
         return None
     if isinstance(contract, TensorContract) and contract.access != "in":
         return words.written
-    if value is not None and value.one_of and not any(isinstance(v, DType) for v in value.one_of):
+    # Strings stand in the source of a call, which checkers can see; an int mostly comes out of a computation, which they cannot follow.
+    if value is not None and value.one_of and all(isinstance(v, str) for v in value.one_of):
         return f"Literal[{', '.join(literal(v) for v in value.one_of)}]"
     return words.types[t.name]
 

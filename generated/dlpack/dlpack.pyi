@@ -933,7 +933,7 @@ def fp8_fp4_mqa_logits(
 @overload
 def get_paged_mqa_logits_metadata(
     context_lens: _NumPy,
-    block_kv: Literal[32, 64, 128],
+    block_kv: int,
     num_sms: int,
     indices: _Array | None = None,
 ) -> _NumPy:
@@ -963,7 +963,7 @@ def get_paged_mqa_logits_metadata(
 @overload
 def get_paged_mqa_logits_metadata(
     context_lens: _Array,
-    block_kv: Literal[32, 64, 128],
+    block_kv: int,
     num_sms: int,
     indices: _Array | None = None,
 ) -> Any: ...
@@ -1189,7 +1189,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: _NumPy,
     grouped_layout: _Array,
     ks_cpu: Sequence[int] | None,
-    gran_k: Literal[32, 128],
+    gran_k: int,
     k_alignment: int,
     use_psum_layout: bool = False,
 ) -> _NumPy:
@@ -1228,7 +1228,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: _Array,
     grouped_layout: _Array,
     ks_cpu: Sequence[int] | None,
-    gran_k: Literal[32, 128],
+    gran_k: int,
     k_alignment: int,
     use_psum_layout: bool = False,
 ) -> Any: ...
@@ -1290,7 +1290,7 @@ def transform_sf_into_required_layout(
     psum_layout: _Array | None = None,
 ) -> Any: ...
 
-def get_tma_aligned_size(x: int, element_size: Literal[1, 2, 4, 8, 16]) -> int:
+def get_tma_aligned_size(x: int, element_size: int) -> int:
     """`x` elements rounded up to a multiple of 16 bytes, in elements.
 
     aligned = align(x, 16 / element_size): the distance between columns of an MN-major scale tensor of x rows.

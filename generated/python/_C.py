@@ -1281,7 +1281,7 @@ _op_get_paged_mqa_logits_metadata = _binding.operator("deep_gemm", "get_paged_mq
 
 def get_paged_mqa_logits_metadata(
     context_lens: Tensor,
-    block_kv: Literal[32, 64, 128],
+    block_kv: int,
     num_sms: int,
     indices: Tensor | None = None,
 ) -> Tensor:
@@ -1690,7 +1690,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: Tensor,
     grouped_layout: Tensor,
     ks_cpu: Sequence[int] | None,
-    gran_k: Literal[32, 128],
+    gran_k: int,
     k_alignment: int,
     use_psum_layout: bool = False,
 ) -> Tensor:
@@ -1861,7 +1861,7 @@ _op_get_tma_aligned_size = _binding.operator("deep_gemm", "get_tma_aligned_size"
 
 
 @_binding.constant
-def get_tma_aligned_size(x: int, element_size: Literal[1, 2, 4, 8, 16]) -> int:
+def get_tma_aligned_size(x: int, element_size: int) -> int:
     """`x` elements rounded up to a multiple of 16 bytes, in elements.
 
     aligned = align(x, 16 / element_size): the distance between columns of an MN-major scale tensor of x rows.

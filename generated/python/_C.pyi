@@ -904,7 +904,7 @@ def fp8_fp4_mqa_logits(
 
 def get_paged_mqa_logits_metadata(
     context_lens: Tensor,
-    block_kv: Literal[32, 64, 128],
+    block_kv: int,
     num_sms: int,
     indices: Tensor | None = None,
 ) -> Tensor:
@@ -1108,7 +1108,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: Tensor,
     grouped_layout: Tensor,
     ks_cpu: Sequence[int] | None,
-    gran_k: Literal[32, 128],
+    gran_k: int,
     k_alignment: int,
     use_psum_layout: bool = False,
 ) -> Tensor:
@@ -1188,7 +1188,7 @@ def transform_sf_into_required_layout(
             on the CPU each f32 scale that is packed is a power of two from 2^-127 to 2^127, or 0, or NaN
     """
 
-def get_tma_aligned_size(x: int, element_size: Literal[1, 2, 4, 8, 16]) -> int:
+def get_tma_aligned_size(x: int, element_size: int) -> int:
     """`x` elements rounded up to a multiple of 16 bytes, in elements.
 
     aligned = align(x, 16 / element_size): the distance between columns of an MN-major scale tensor of x rows.

@@ -249,7 +249,7 @@ def bf16(rows: list[list[int]]) -> Tensor:
 
 def tensor(data: Any, shape: tuple[int, int], dtype: DType) -> Tensor:
     result = Tensor(ctypes.cast(data, ctypes.c_void_p), Device(CPU, 0), 2, dtype, (ctypes.c_int64 * 2)(*shape), None, 0)
-    result.keep = data  # type: ignore[attr-defined]  # a pointer keeps nothing alive
+    result.keep = data  # a pointer keeps nothing alive
     return result
 
 
@@ -259,7 +259,7 @@ def require_ok(library: Library, status: int) -> None:
 
 
 def torch_checks(torch: Any, devices: list[str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    from . import _C, testing, utils
+    from . import _C, testing, utils  # pyright: ignore[reportPrivateUsage]
 
     def gemm(device: str) -> None:
         torch.manual_seed(0)

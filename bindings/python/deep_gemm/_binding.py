@@ -6,7 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ._torch import Tensor, torch
 
@@ -72,10 +72,15 @@ def check_dtype(op: str, name: str, value: Any, or_none: bool = False) -> None:
     """Refuses what is no dtype, or list of dtypes: torch itself takes any integer, for the dtype of that number."""
     if value is None and or_none:
         return
-    for item in value if isinstance(value, (tuple, list)) else (value,):
+    for item in _items(value):
         if not isinstance(item, torch.dtype):
             expected = "torch.dtype or None" if or_none else "torch.dtype"
             raise TypeError(f"{op}: {name} is {shortened(repr(value))} ({type(value).__name__}), expected {expected}")
+
+
+def _items(value: Any) -> Sequence[Any]:
+    """Of a list the members, of anything else itself."""
+    return cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,)
 
 
 # ---- errors --------------------------------------------------------------------------------------------------
@@ -151,8 +156,12 @@ def setter(function: _Function) -> _Function:
 
 def fake(name: str) -> Callable[[_Function], _Function]:
     """Registers a function that says what tensors an operator returns, without their data."""
-    register: Callable[[str], Callable[[_Function], _Function]] = getattr(torch.library, "register_fake")
-    return register(name)
+
+    def decorate(function: _Function) -> _Function:
+        cast(Any, torch.library).register_fake(name)(function)  # which has no annotations
+        return function
+
+    return decorate
 
 
 def check_one_device(op: str, *tensors: Tensor | None) -> None:

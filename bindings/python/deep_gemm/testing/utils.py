@@ -28,7 +28,7 @@ def test_filter(condition: Callable[[], bool]) -> Callable[[Callable[_P, _R]], C
         def run(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
             if condition():
                 return function(*args, **kwargs)
-            print(f"{function.__name__}: left out, its condition does not hold here")
+            print(f"{getattr(function, '__name__', function)}: left out, its condition does not hold here")
             return None
 
         return run
@@ -36,7 +36,7 @@ def test_filter(condition: Callable[[], bool]) -> Callable[[Callable[_P, _R]], C
     return decorate
 
 
-test_filter.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test
+setattr(test_filter, "__test__", False)  # pytest: not a test
 
 
 def ignore_env(name: str, condition: Callable[[], bool]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
