@@ -27,7 +27,7 @@ RELEASE = re.search(r"^version (\S+)", (SOURCE / "schema/ops.schema").read_text(
 MAJOR = RELEASE.partition(".")[0]
 
 # Below deep_gemm/, besides the Python files.
-LIBRARIES = [f"libdeep_gemm.so.{MAJOR}", "libdeep_gemm_torch.so", "_C_extension.abi3.so"]
+LIBRARIES = [f"libdeep_gemm.so.{MAJOR}", "libdeep_gemm_torch.so", "_C_extension.abi3.so", "dlpack.abi3.so"]
 FOR_C = [
     "include/deep_gemm/deep_gemm.h",
     "include/deep_gemm/deep_gemm.hpp",
@@ -154,7 +154,8 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith("/")}
     modules = {str(p.relative_to(SOURCE / "bindings/python")) for p in (SOURCE / "bindings/python/deep_gemm").rglob("*.py*")
                if p.suffix in (".py", ".pyi")}  # fmt: skip
-    generated = {f"deep_gemm/{p.name}" for p in (SOURCE / "generated/python").iterdir() if p.suffix in (".py", ".pyi")}
+    folders = (SOURCE / "generated/python", SOURCE / "generated/dlpack")
+    generated = {f"deep_gemm/{p.name}" for folder in folders for p in folder.iterdir() if p.suffix in (".py", ".pyi")}
     others = {f"deep_gemm/{name}" for name in ["py.typed", *LIBRARIES, *FOR_C]}
     info = next(name for name in names if name.endswith("/RECORD")).partition("/")[0]
     metadata = {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "licenses/LICENSE", "sboms/deep_gemm.cdx.json")}
@@ -180,8 +181,9 @@ def test_the_metadata(wheel: Path) -> None:
     assert sbom["metadata"]["component"]["version"] == RELEASE and sbom["components"] == []
 
 
-def test_the_extension_keeps_to_the_limited_api(wheel: Path, tmp_path: Path) -> None:
-    extension = zipfile.ZipFile(wheel).extract("deep_gemm/_C_extension.abi3.so", tmp_path)
+@pytest.mark.parametrize("module", ["_C_extension", "dlpack"])
+def test_an_extension_keeps_to_the_limited_api(module: str, wheel: Path, tmp_path: Path) -> None:
+    extension = zipfile.ZipFile(wheel).extract(f"deep_gemm/{module}.abi3.so", tmp_path)
     run(sys.executable, "-m", "abi3audit", "--strict", "--assume-minimum-abi3", "3.10", extension)
 
 
@@ -197,7 +199,26 @@ def test_without_torch(python: str, wheel: Path, tmp_path: Path) -> None:
     for code in ("import deep_gemm; deep_gemm.fp8_gemm_nt", "import deep_gemm._C", "from deep_gemm import mega", "import deep_gemm.legacy",
                  "from deep_gemm.utils.math import align", "from deep_gemm.testing import calc_diff"):  # fmt: skip
         code = f"try:\n    {code}\nexcept ImportError as error:\n    print(error)"
-        assert run(interpreter, "-c", code).startswith("deep_gemm needs torch >= 2.10, found none; ")
+        assert run(interpreter, "-c", code).startswith("deep_gemm needs torch >= 2.10, found none; deep_gemm.dlpack and the C library in ")
+    assert run(interpreter, "-c", "from deep_gemm import dlpack; print(dlpack.get_tma_aligned_size(5, 4))").strip() == "8"
+
+
+def test_numpy_without_torch(wheel: Path, tmp_path: Path) -> None:
+    interpreter = environment(tmp_path / "venv", sys.executable, wheel, torch="")
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    numpy = Path(run(sys.executable, "-c", "import numpy; print(numpy.__file__)").strip()).parent
+    for folder in (numpy, numpy.with_name("numpy.libs")):  # torch lies beside it
+        (site / folder.name).symlink_to(folder)
+    code = """
+import sys
+import numpy as np
+from deep_gemm import dlpack
+sf = np.arange(8, dtype=np.float32).reshape(4, 2)
+got = dlpack.get_mn_major_tma_aligned_tensor(sf)
+assert np.array_equal(got, sf) and got.strides == (4, 16) and "torch" not in sys.modules
+print(type(got).__name__)
+"""
+    assert run(interpreter, "-c", code).strip() == "ndarray"
 
 
 @pytest.mark.parametrize("python", PYTHONS)

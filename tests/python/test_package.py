@@ -46,7 +46,7 @@ NAMES = """
 BEYOND = """
     get_compile_mode set_compile_mode
     init get_ring_limit_for_mega_moe get_symm_buffer_size_for_mega_moe get_token_alignment_for_mega_moe
-    dist layout math settings
+    dist dlpack layout math settings
 """.split()
 
 SUBMODULE_NAMES = {
