@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from . import _C  # pyright: ignore[reportPrivateUsage]
 from ._torch import Tensor, torch
@@ -29,7 +29,7 @@ __all__ = [
     "transform_weights_for_mega_moe",
 ]
 
-_Weights = TypeVar("_Weights", Tensor, tuple[Tensor, Tensor])
+_Pair: TypeAlias = tuple[Tensor, Tensor]
 
 _PREFILL_TOKENS = 6144  # a rank with as many tokens in a call does no decoding
 _PREFILL_RING = 768 * 1024  # tokens; one expert at a time fits a budget of some GB
@@ -151,9 +151,21 @@ def get_symm_buffer_for_mega_moe(
 # ---- weights -------------------------------------------------------------------------------------------------
 
 
+@overload
 def transform_weights_for_mega_moe(
-    l1_weights: _Weights, l2_weights: _Weights, activation: Literal["swiglu"] = "swiglu"
-) -> tuple[_Weights, _Weights]:
+    l1_weights: Tensor, l2_weights: Tensor, activation: Literal["swiglu"] = "swiglu"
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def transform_weights_for_mega_moe(
+    l1_weights: _Pair, l2_weights: _Pair, activation: Literal["swiglu"] = "swiglu"
+) -> tuple[_Pair, _Pair]: ...
+
+
+def transform_weights_for_mega_moe(
+    l1_weights: Tensor | _Pair, l2_weights: Tensor | _Pair, activation: Literal["swiglu"] = "swiglu"
+) -> tuple[Tensor | _Pair, Tensor | _Pair]:
     """The weights as the kernels take them: gate and up rows of l1_weights [experts, gate then up, hidden] interleaved, and
     packed scales, where there are any, in the order of tensor cores. l1_weights and l2_weights are tensors, or pairs with scales."""
     if activation != "swiglu":
