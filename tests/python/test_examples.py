@@ -18,7 +18,6 @@ PAGES = [BINDINGS / "README.md", BINDINGS / "MIGRATION.md", BINDINGS.parents[1] 
 # The tour and its model are what `cmake --workflow --preset demo` runs.
 ELSEWHERE = {"demo.py", "quantized_encoder.py"}
 PROGRAMS = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ELSEWHERE)
-ON_CUDA = ["hyperconnection.py", "indexer.py", "linear.py", "paged_decode.py"]
 
 
 def run(*arguments: str | Path) -> str:
@@ -33,7 +32,7 @@ def test_a_program_runs_on_the_cpu(program: str) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("program", ON_CUDA)
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_runs_on_a_gpu(program: str) -> None:
     assert "on cuda: relative error" in run(EXAMPLES / program, "cuda")
 
