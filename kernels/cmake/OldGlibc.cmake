@@ -3,8 +3,9 @@
 # glibc 2.32 and 2.34 moved the functions of libpthread, libdl and librt into libc, under new versions. A library linked there asks for
 # pthread_create@GLIBC_2.34 and does not load on older systems, although the old version, GLIBC_2.2.5, is still served everywhere. So the
 # libraries are linked against stand-ins that have the sonames of old and those functions under their old version; newer systems keep the
-# three files for programs of that kind. Nothing here is compiled differently.
-set(DG_GLIBC_LIBRARIES pthread dl rt)
+# three files for programs of that kind. glibc 2.29 gave functions of libm new versions, which set errno in another way; the old ones stayed.
+# Nothing here is compiled differently.
+set(DG_GLIBC_LIBRARIES pthread dl rt m)
 set(DG_GLIBC_pthread_SONAME libpthread.so.0)
 set(DG_GLIBC_pthread_SYMBOLS
   pthread_condattr_setpshared pthread_create pthread_detach pthread_getspecific pthread_join pthread_key_create pthread_key_delete
@@ -19,9 +20,11 @@ set(DG_GLIBC_dl_SYMBOLS dlclose dlerror dlopen dlsym dlvsym)
 set(DG_GLIBC_dl_SYMBOLS_GLIBC_2.3.4 dlmopen)
 set(DG_GLIBC_rt_SONAME librt.so.1)
 set(DG_GLIBC_rt_SYMBOLS shm_open shm_unlink)
+set(DG_GLIBC_m_SONAME libm.so.6)
+set(DG_GLIBC_m_SYMBOLS exp exp2 fegetenv fesetenv log log2 pow) # all of libm that is used: the linker takes no second libm.so.6
 
-# dg_link_old_glibc(<target>): what the target and its libraries, named before, need is looked for in the stand-ins before libc. Only those
-# that are used are recorded as needed.
+# dg_link_old_glibc(<target>): what the target and its libraries, named before, need is looked for in the stand-ins before the libraries that
+# are named later, and libc. Only those that are used are recorded as needed.
 function(dg_link_old_glibc target)
   if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64)$")
     message(FATAL_ERROR "DG_OLD_GLIBC is for Linux on x86-64, whose old versions of symbols it knows, not for "
