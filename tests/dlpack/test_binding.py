@@ -101,6 +101,13 @@ def test_two_modules_have_states_of_their_own() -> None:
     dlpack.bf16_gemm_nt(bf16(4, 8), bf16(8, 8), out)
 
 
+def mega_moe_of_two_ranks() -> None:
+    num_bytes, _ = dlpack.get_symm_buffer_size_for_mega_moe(2, 8, 384, 2, 256, 256, "bf16xbf16", "swiglu", 768)
+    buffer = np.zeros(num_bytes, np.int8)
+    weights = bf16(4, 512, 256), bf16(4, 256, 256)
+    dlpack.bf16_mega_moe(bf16(4, 256), *weights, None, buffer, [buffer.ctypes.data] * 2, 0, 384, 8, 2, "swiglu", None, False, 768)
+
+
 # ---- values --------------------------------------------------------------------------------------------------
 
 VALUES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
@@ -123,8 +130,8 @@ VALUES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "get_tma_aligned_size: x is 1.0 (float), expected int", lambda: dlpack.get_tma_aligned_size(1.0, 4)),
     (TypeError, "get_tma_aligned_size: x is 9223372036854775808 (int), expected int that fits 64 bits", lambda: dlpack.get_tma_aligned_size(2**63, 4)),
     (ValueError, "get_tma_aligned_size: x is -1, expected 0 .. 4611686018427387904", lambda: dlpack.get_tma_aligned_size(-1, 4)),
-    (NotImplementedError, "get_token_alignment_for_mega_moe: not implemented: the mega MoE kernels come in a later release",
-     dlpack.get_token_alignment_for_mega_moe),
+    (NotImplementedError, "bf16_mega_moe: sym_buffer_ptrs has the buffers of 2 ranks, expected 1: there is no kernel for several ranks",
+     lambda: mega_moe_of_two_ranks()),
 ]  # fmt: skip
 
 
