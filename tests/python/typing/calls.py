@@ -16,6 +16,8 @@ from torch import Tensor
 from deep_gemm import _C  # pyright: ignore[reportPrivateUsage]
 """
 
+LONGEST_TUPLE = 8  # longer ones come as lists, whose length types do not know
+
 RIGHT = {"Tensor": "x", "int": "1", "SymInt": "1", "float": "1.5", "bool": "True", "str": '"nk"', "ScalarType": "torch.float32"}
 WRONG = {"Tensor": "1", "int": '"1"', "SymInt": '"1"', "float": '"1.5"', "bool": '"no"', "str": "3", "ScalarType": '"float32"'}
 RESULTS = {"Tensor": "Tensor", "int": "int", "SymInt": "int", "bool": "bool", "float": "float"}
@@ -115,7 +117,9 @@ def values(arg: m.Argument, contract: m.TensorContract | m.ValueContract) -> tup
         assert isinstance(t.elem, m.Base) and isinstance(contract, m.ValueContract)
         one = RIGHT[t.elem.name]
         lengths = (t.size,) if t.size is not None else contract.lengths
-        if lengths:
+        if max(lengths, default=0) > LONGEST_TUPLE:
+            right, wrong = [f"[{', '.join([one] * n)}]" for n in lengths], ["1"]
+        elif lengths:
             right, wrong = [joined([one] * n) for n in lengths], [joined([one] * (max(lengths) + 1)), "1"]
         else:
             right, wrong = [f"[{one}, {one}]", joined([one, one]), "[]"], ["1"]
