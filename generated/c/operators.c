@@ -260,7 +260,7 @@ const dg_operator dg_operator_table[] = {
         "Tensor(stats!)? cumulative_local_expert_recv_stats, Tensor(sym!) sym_buffer, int[] sym_buffer_ptrs, int rank_idx, "
         "int num_max_tokens_per_rank, int num_experts, int num_topk, int[3] recipe, str activation, float? "
         "activation_clamp, bool fast_math, int num_ring_tokens) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "bf16_mega_moe",
@@ -268,7 +268,7 @@ const dg_operator dg_operator_table[] = {
         "cumulative_local_expert_recv_stats, Tensor(sym!) sym_buffer, int[] sym_buffer_ptrs, int rank_idx, int "
         "num_max_tokens_per_rank, int num_experts, int num_topk, str activation, float? activation_clamp, bool fast_math, "
         "int num_ring_tokens) -> ()",
-        (const char *const[]){"ref", "avx2", "avx512", "amx", NULL},
+        (const char *const[]){"ref", "avx2", "avx512", "amx", "sm80", NULL},
     },
     {
         "set_mk_alignment_for_contiguous_layout",

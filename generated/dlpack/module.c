@@ -3331,6 +3331,9 @@ static const char fp8_fp4_mega_moe_doc[] =
     "zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is\n"
     "at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.\n"
     "\n"
+    "On CUDA the experts of the tokens are read on the device, so nothing waits, and one captured CUDA graph serves any of them; there an index\n"
+    "that is no expert counts as -1 instead of being an error.\n"
+    "\n"
     "Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of\n"
     "eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...\n"
     "\n"
@@ -3352,7 +3355,7 @@ static const char fp8_fp4_mega_moe_doc[] =
     "    recipe: each >= 1; (1, 1, 32)\n"
     "    activation: \"swiglu\"; between the two layers\n"
     "    activation_clamp: >= 0; gate is cut from above, up from both sides\n"
-    "    fast_math: any; allows approximate exp and division; changes nothing on the CPU\n"
+    "    fast_math: any; allows approximate exp and division; changes nothing yet\n"
     "    num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe\n"
     "\n"
     "Raises:\n"
@@ -3363,7 +3366,7 @@ static const char fp8_fp4_mega_moe_doc[] =
     "        there is one rank; calls of several ranks fail with NOT_SUPPORTED\n"
     "        it is a multiple of get_token_alignment_for_mega_moe()\n"
     "        it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()\n"
-    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts\n";
+    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts, on the CPU\n";
 
 static PyObject *call_fp8_fp4_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs, PyObject *py_kwnames)
 {
@@ -3470,7 +3473,7 @@ static const char bf16_mega_moe_doc[] =
     "    num_topk: 1 .. 65536; experts per token\n"
     "    activation: \"swiglu\"; between the two layers\n"
     "    activation_clamp: >= 0; gate is cut from above, up from both sides\n"
-    "    fast_math: any; allows approximate exp and division; changes nothing on the CPU\n"
+    "    fast_math: any; allows approximate exp and division; changes nothing yet\n"
     "    num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe\n"
     "\n"
     "Raises:\n"
@@ -3480,7 +3483,7 @@ static const char bf16_mega_moe_doc[] =
     "        there is one rank; calls of several ranks fail with NOT_SUPPORTED\n"
     "        it is a multiple of get_token_alignment_for_mega_moe()\n"
     "        it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()\n"
-    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts\n";
+    "        it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts, on the CPU\n";
 
 static PyObject *call_bf16_mega_moe(PyObject *py_module, PyObject *const *py_args, Py_ssize_t py_nargs, PyObject *py_kwnames)
 {

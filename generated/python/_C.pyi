@@ -1429,6 +1429,9 @@ def fp8_fp4_mega_moe(
     zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
     at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
 
+    On CUDA the experts of the tokens are read on the device, so nothing waits, and one captured CUDA graph serves any of them; there an index
+    that is no expert counts as -1 instead of being an error.
+
     Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
     eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
 
@@ -1450,7 +1453,7 @@ def fp8_fp4_mega_moe(
         recipe: each >= 1; (1, 1, 32)
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        fast_math: any; allows approximate exp and division; changes nothing yet
         num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
@@ -1461,7 +1464,7 @@ def fp8_fp4_mega_moe(
             there is one rank; calls of several ranks fail with NOT_SUPPORTED
             it is a multiple of get_token_alignment_for_mega_moe()
             it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts, on the CPU
     """
 
 def bf16_mega_moe(
@@ -1497,7 +1500,7 @@ def bf16_mega_moe(
         num_topk: 1 .. 65536; experts per token
         activation: "swiglu"; between the two layers
         activation_clamp: >= 0; gate is cut from above, up from both sides
-        fast_math: any; allows approximate exp and division; changes nothing on the CPU
+        fast_math: any; allows approximate exp and division; changes nothing yet
         num_ring_tokens: 0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
 
     Raises:
@@ -1507,7 +1510,7 @@ def bf16_mega_moe(
             there is one rank; calls of several ranks fail with NOT_SUPPORTED
             it is a multiple of get_token_alignment_for_mega_moe()
             it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
-            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts
+            it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1 or experts, on the CPU
     """
 
 def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:

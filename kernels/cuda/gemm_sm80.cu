@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(shape<Config>::threads, Config::blocks_per_sm)
     const int64_t tiles = p.tiles_m * p.tiles_n;
     for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const struct tile_index at = place_tile(tile, p.tiles_m, p.tiles_n);
-        compute_tile<Config>(p, at.m * Config::tile_m, at.n * Config::tile_n, ring);
+        compute_tile<Config>(p, at.m * Config::tile_m, at.n * Config::tile_n, ring, store_output{});
     }
 }
 

@@ -318,6 +318,17 @@ __device__ __forceinline__ void gather_tile(const struct side &side, const struc
     }
 }
 
+/* In which order the scales of the rows of an operand stand. */
+enum scale_order {
+    scales_in_order,
+    scales_interleaved /* of each 128 rows: 0, 32, 64, 96, 1, 33, ..., as the tensor cores of Blackwell take them */
+};
+
+__device__ __forceinline__ int64_t place_of_scale(int64_t row, enum scale_order order)
+{
+    return order == scales_in_order ? row : row / 128 * 128 + row % 32 * 4 + row % 128 / 32;
+}
+
 /* What a thread needs to copy the scale words of one row of a or b, tile after tile along k. */
 template <class Config>
 struct scale_copier {
@@ -325,14 +336,15 @@ struct scale_copier {
     int64_t block;         /* of k, the last one that was copied */
     int64_t block_end;
 
-    __device__ __forceinline__ scale_copier(const struct problem &p, int64_t m0, int64_t n0)
+    __device__ __forceinline__ scale_copier(const struct problem &p, int64_t m0, int64_t n0, enum scale_order order_b)
     {
         static_assert(shape<Config>::scale_rows <= shape<Config>::threads, "a thread for every row");
         int i = static_cast<int>(threadIdx.x);
         const struct side &side = p.side[i >= Config::tile_m];
         int64_t row = i >= Config::tile_m ? n0 + i - Config::tile_m : m0 + i;
         bool has_scale = i < shape<Config>::scale_rows && row < side.rows && side.scale.type != DG_SCALE_NONE;
-        words = has_scale ? static_cast<const uint32_t *>(side.scale.data) + row / side.scale.gran_mn * side.scale.stride_mn : nullptr;
+        const int64_t place = place_of_scale(row / side.scale.gran_mn, i >= Config::tile_m ? order_b : scales_in_order);
+        words = has_scale ? static_cast<const uint32_t *>(side.scale.data) + place * side.scale.stride_mn : nullptr;
         block = 0;
         block_end = side.scale.gran_k;
     }
@@ -573,10 +585,9 @@ __device__ __forceinline__ int sum_index(int row, int col)
     return row * Config::tile_n + (col ^ (row & 7) * 8);
 }
 
-/* Writes the tile to d. It goes through shared memory, so that a warp writes whole lines. */
+/* Puts the sums of the block's tile into shared memory. */
 template <class Config>
-__device__ __forceinline__ void store(const struct problem &p, const struct accumulators<Config> &sums, const place<Config> &at, int64_t m0,
-                                      int64_t n0, float *staging)
+__device__ __forceinline__ void stage_sums(const struct accumulators<Config> &sums, const place<Config> &at, float *staging)
 {
     static_assert(Config::tile_m * Config::tile_n * 4 <= 2 * shape<Config>::stage_bytes, "the tile fits in the least ring");
 #pragma unroll
@@ -590,28 +601,37 @@ __device__ __forceinline__ void store(const struct problem &p, const struct accu
             }
         }
     }
-    __syncthreads();
+}
 
-    constexpr int row_fours = Config::tile_n / 4;
-    int64_t n = p.side[1].rows;
-    int64_t rows = min(p.side[0].rows - m0, static_cast<int64_t>(Config::tile_m));
+/* What becomes of a tile, and how the scales of b stand: a Store of compute_tile(). This one writes the tile to d; it comes from shared
+ * memory, so that a warp writes whole lines. */
+struct store_output {
+    static constexpr enum scale_order order_b = scales_in_order;
+
+    template <class Config>
+    __device__ __forceinline__ void store(const struct problem &p, int64_t m0, int64_t n0, const float *staging) const
+    {
+        constexpr int row_fours = Config::tile_n / 4;
+        int64_t n = p.side[1].rows;
+        int64_t rows = min(p.side[0].rows - m0, static_cast<int64_t>(Config::tile_m));
 #pragma unroll 2
-    for (int i = static_cast<int>(threadIdx.x); i < rows * row_fours; i += shape<Config>::threads) {
-        int row = i / row_fours, col = i % row_fours * 4;
-        float4 value = *reinterpret_cast<const float4 *>(staging + sum_index<Config>(row, col));
-        if (p.out.can_store_four && n0 + col + 3 < n) {
-            store_four(p.out, m0 + row, n0 + col, value);
-        } else {
-            const float values[4] = {value.x, value.y, value.z, value.w};
+        for (int i = static_cast<int>(threadIdx.x); i < rows * row_fours; i += shape<Config>::threads) {
+            int row = i / row_fours, col = i % row_fours * 4;
+            float4 value = *reinterpret_cast<const float4 *>(staging + sum_index<Config>(row, col));
+            if (p.out.can_store_four && n0 + col + 3 < n) {
+                store_four(p.out, m0 + row, n0 + col, value);
+            } else {
+                const float values[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                if (n0 + col + e < n) {
-                    store_element(p.out, m0 + row, n0 + col + e, values[e]);
+                for (int e = 0; e < 4; ++e) {
+                    if (n0 + col + e < n) {
+                        store_element(p.out, m0 + row, n0 + col + e, values[e]);
+                    }
                 }
             }
         }
     }
-}
+};
 
 /* ---- a tile -------------------------------------------------------------------------------------------------- */
 
@@ -627,10 +647,10 @@ __device__ __forceinline__ struct tile_index place_tile(int64_t tile, int64_t ti
     return {first + within % height, within / height};
 }
 
-/* Computes the tile of d whose first element is d[m0, n0], and writes it. All threads of a block call it, and all have left `ring`,
+/* Computes the tile of d whose first element is d[m0, n0], and has it stored. All threads of a block call it, and all have left `ring`,
  * [stages][stage_bytes], when it returns. p is in memory that does not change meanwhile. */
-template <class Config>
-__device__ __forceinline__ void compute_tile(const struct problem &p, int64_t m0, int64_t n0, unsigned char *ring)
+template <class Config, class Store>
+__device__ __forceinline__ void compute_tile(const struct problem &p, int64_t m0, int64_t n0, unsigned char *ring, const Store &result)
 {
     constexpr int stage_bytes = shape<Config>::stage_bytes;
     const place<Config> at;
@@ -642,7 +662,7 @@ __device__ __forceinline__ void compute_tile(const struct problem &p, int64_t m0
 
     copier<Config, Config::tile_m> copier_a(p.side[0], m0);
     copier<Config, Config::tile_n> copier_b(p.side[1], n0);
-    scale_copier<Config> scales(p, m0, n0); /* unused for bf16 */
+    scale_copier<Config> scales(p, m0, n0, Store::order_b); /* unused for bf16 */
 
     const bool has_whole_rows = p.side[0].loader == load_copy && p.side[1].loader == load_copy &&
                                 m0 + Config::tile_m <= p.side[0].rows && n0 + Config::tile_n <= p.side[1].rows;
@@ -710,7 +730,10 @@ __device__ __forceinline__ void compute_tile(const struct problem &p, int64_t m0
     }
 
     __syncthreads(); /* every stage has been read, and no copy is in flight: those of the last stages were empty */
-    store<Config>(p, sums, at, m0, n0, reinterpret_cast<float *>(ring));
+    float *staging = reinterpret_cast<float *>(ring);
+    stage_sums<Config>(sums, at, staging);
+    __syncthreads();
+    result.template store<Config>(p, m0, n0, staging);
     __syncthreads(); /* before the next tile's loads */
 }
 

@@ -58,6 +58,7 @@ struct dg_gemm_groups {
     int64_t count;
     const int32_t *layout;
     int64_t layout_stride;
+    int64_t layout_base; /* taken off every entry of a layout of ends or sizes: groups of which some rows come in an earlier launch */
     int64_t alignment;
     int64_t expected_rows; /* of a group: a hint */
     /* From group to group. 0 where a matrix is not cut by groups, or as layout says. */

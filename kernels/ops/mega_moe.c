@@ -1,7 +1,8 @@
 /* fp8_fp4_mega_moe and bf16_mega_moe on one rank: from checked views to waves of rows, and from there to kernels. See mega_moe.h.
  *
- * Who goes to which expert stands in the symmetric buffer. It is read and checked first, before anything is written. A wave takes experts
- * one after the other, whole where it can, until the ring or the workspace is full.
+ * Who goes to which expert stands in the symmetric buffer. On the CPU it is read and checked first, before anything is written. A wave takes
+ * experts one after the other, whole where it can, until the ring or the workspace is full. On CUDA the buffer stays where it is, and one
+ * kernel function enqueues all steps; it keeps its plan in the buffer, as it has no other memory.
  */
 #include "c/calls.h"
 #include "cast.h"
@@ -359,6 +360,63 @@ static dg_status run_on_cpu(struct mega_moe *x, dg_context *ctx, const struct dg
     return status != DG_OK ? status : end;
 }
 
+#if defined(DG_WITH_CUDA)
+
+static const struct dg_row cuda_rows[] = {{"sm80", DG_CUDA, true, NULL}};
+
+static struct dg_mega_moe_weights weights_of(const struct dg_view *weights, const struct dg_view *scales)
+{
+    struct dg_mega_moe_weights of = {.data = weights->data};
+    if (scales != NULL) {
+        of.sf = scales->data;
+        of.sf_stride_expert = scales->strides[0];
+        of.sf_stride_row = scales->strides[1];
+        of.sf_stride_word = scales->strides[2];
+    }
+    return of;
+}
+
+static dg_status run_on_cuda(const struct mega_moe *x, dg_context *ctx, dg_device device, const struct dg_view *buffer,
+                             const struct dg_mega_moe_layout *layout, const struct dg_view *recv_stats)
+{
+    struct dg_mega_moe_layer_args args = {
+        .steps = x->args,
+        .num_experts = x->sizes.num_experts,
+        .ring = x->sizes.ring,
+        .l1_weights = weights_of(x->l1_weights, x->l1_scales),
+        .l2_weights = weights_of(x->l2_weights, x->l2_scales),
+        .recv_stats = recv_stats->is_given ? recv_stats->data : NULL,
+        .row_slots = (void *)((uint8_t *)buffer->data + layout->row_slots),
+        .row_ends = (void *)((uint8_t *)buffer->data + layout->row_ends),
+    };
+    if (num_slots(x) > INT32_MAX) {
+        return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: y has %lld tokens of num_topk = %lld experts, expected at most %d rows for experts in all",
+                       x->op, (long long)x->args.num_tokens, (long long)x->args.topk, INT32_MAX);
+    }
+    struct dg_run run;
+    dg_run_prepare(&run, x->op, ctx, device, &args.steps.exec);
+    size_t chosen;
+    dg_status status = dg_choose_row(x->op, ctx, device, cuda_rows, 1, &chosen);
+    if (status == DG_OK) {
+        status = dg_run_begin(&run, 0, &args.steps.exec);
+    }
+    if (status == DG_OK) {
+        status = dg_run_end(&run, dg_mega_moe_sm80(&args));
+    }
+    return status;
+}
+
+#else /* no tensor gets here: dg_check_tensor() refuses CUDA devices */
+
+static dg_status run_on_cuda(const struct mega_moe *x, dg_context *ctx, dg_device device, const struct dg_view *buffer,
+                             const struct dg_mega_moe_layout *layout, const struct dg_view *recv_stats)
+{
+    (void)ctx, (void)device, (void)buffer, (void)layout, (void)recv_stats;
+    return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: this library was built without CUDA", x->op);
+}
+
+#endif
+
 static dg_status check_buffer(const struct mega_moe *x, const struct dg_view *buffer, const struct dg_mega_moe_layout *layout)
 {
     if (buffer->shape[0] < layout->num_bytes) {
@@ -390,10 +448,6 @@ static void find_parts_of_buffer(struct dg_mega_moe_args *args, uint8_t *buffer,
 static dg_status run_mega_moe(struct mega_moe *x, dg_context *ctx, const struct dg_view *y, const struct dg_view *buffer,
                               const dg_opt_float *clamp, const struct dg_view *recv_stats)
 {
-    if (y->device.type != DG_CPU) {
-        size_t chosen;
-        return dg_choose_row(x->op, ctx, y->device, NULL, 0, &chosen);
-    }
     if (x->sizes.num_ranks != 1) {
         return dg_fail(DG_ERR_NOT_SUPPORTED, "%s: sym_buffer_ptrs has the buffers of %lld ranks, expected 1: there is no kernel for several ranks",
                        x->op, (long long)x->sizes.num_ranks);
@@ -418,6 +472,9 @@ static dg_status run_mega_moe(struct mega_moe *x, dg_context *ctx, const struct 
         .y_stride = y->strides[0],
     };
     find_parts_of_buffer(&x->args, buffer->data, &layout);
+    if (y->device.type == DG_CUDA) {
+        return x->args.num_tokens == 0 ? DG_OK : run_on_cuda(x, ctx, y->device, buffer, &layout, recv_stats);
+    }
     x->result_bytes = dg_max(8, dg_max(8 * x->sizes.intermediate, 2 * x->sizes.hidden));
     x->row_bytes = x->result_bytes + x->sizes.intermediate / DG_MEGA_MOE_GRAN;
     x->cast = cast_row(ctx);

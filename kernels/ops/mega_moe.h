@@ -7,8 +7,9 @@
  *   scatter    terms go to the slot [k][token] of the combine buffer
  *   combine    y[token] = sum over k of its slots, in f32
  *
- * When the rows do not fit the ring, all but the last step go over them in waves. kernels/ops/mega_moe.c plans the waves; both layers are
- * lists of GEMMs, one per expert, in the best row of dg_gemm_backends. The other steps are below, and kernels/cpu/mega_moe_ref.c has them.
+ * When the rows do not fit the ring, all but the last step go over them in waves. On the CPU kernels/ops/mega_moe.c plans the waves; both
+ * layers are lists of GEMMs, one per expert, in the best row of dg_gemm_backends. The other steps are below, and kernels/cpu/mega_moe_ref.c
+ * has them. On CUDA the routes stay on the device, and kernels/cuda/mega_moe_sm80.cu has the whole.
  */
 #ifndef DG_OPS_MEGA_MOE_H
 #define DG_OPS_MEGA_MOE_H
@@ -49,6 +50,8 @@ struct dg_mega_moe_layout {
     int64_t l2_acts;      /* codes [ring, intermediate] */
     int64_t l2_acts_sf;   /* words [intermediate / 128, sf_ring] */
     int64_t combine;      /* bf16 [topk, max_tokens, hidden] */
+    int64_t row_slots;    /* int32 [max_tokens, topk]: token * topk + k of each row, expert after expert; on CUDA */
+    int64_t row_ends;     /* int32 [experts of the rank]: where the rows of each end; on CUDA */
     int64_t num_bytes;    /* of all; INT64_MAX when it does not fit */
 };
 
@@ -94,5 +97,25 @@ dg_kernel_result dg_mega_moe_dispatch_ref(const struct dg_mega_moe_args *args);
 dg_kernel_result dg_mega_moe_activate_ref(const struct dg_mega_moe_args *args);
 dg_kernel_result dg_mega_moe_scatter_ref(const struct dg_mega_moe_args *args);
 dg_kernel_result dg_mega_moe_combine_ref(const struct dg_mega_moe_args *args);
+
+/* The whole, for a device on which the routes stay: it counts an index that is no expert as -1. */
+
+struct dg_mega_moe_weights {
+    const void *data;    /* [experts, n, k], contiguous: F4E2M1 with scales, BF16 otherwise */
+    const uint32_t *sf;  /* words [experts, n, k / 128]; of each 128 rows in the order 0, 32, 64, 96, 1, 33, ... */
+    int64_t sf_stride_expert, sf_stride_row, sf_stride_word;
+};
+
+struct dg_mega_moe_layer_args {
+    struct dg_mega_moe_args steps; /* but for what is of a wave */
+    int64_t num_experts, ring;
+    struct dg_mega_moe_weights l1_weights; /* n = 2 * intermediate, k = hidden */
+    struct dg_mega_moe_weights l2_weights; /* n = hidden, k = intermediate */
+    uint32_t *recv_stats; /* [num_experts], of int32 that may wrap: the rows of each are added; NULL: none */
+    int32_t *row_slots, *row_ends; /* in the symmetric buffer */
+};
+
+/* num_tokens > 0; num_tokens * topk fits an int32. */
+dg_kernel_result dg_mega_moe_sm80(const struct dg_mega_moe_layer_args *args);
 
 #endif

@@ -42,6 +42,8 @@ struct dg_mega_moe_layout dg_mega_moe_layout_of(const struct dg_mega_moe_sizes *
     layout.l2_acts = take(&end, dg_mul(sizes->ring, sizes->intermediate), code_bytes);
     layout.l2_acts_sf = take(&end, dg_mul(sf_ring, l2_words), 4);
     layout.combine = take(&end, dg_mul(slots, sizes->hidden), 2);
+    layout.row_slots = take(&end, slots, 4);
+    layout.row_ends = take(&end, sizes->num_experts / sizes->num_ranks, 4);
     layout.num_bytes = end;
     return layout;
 }

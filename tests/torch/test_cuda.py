@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.library import opcheck
 
 import deep_gemm
+from deep_gemm.mega import SymmBuffer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -443,6 +444,125 @@ def test_grouped_layouts_that_lie_touch_nothing_else() -> None:
     deep_gemm.m_grouped_bf16_gemm_nt_masked(a.view(groups, rows, k), b, d.view(groups, rows, n), layout, rows)
     torch.cuda.synchronize()
     assert bool((whole[0] == 7.0).all() and (whole[-1] == 7.0).all())
+
+
+def moe_buffer(mma_type: str, device: str, experts: int, topk: int, hidden: int, intermediate: int) -> Any:
+    limits = deep_gemm._C.get_ring_limit_for_mega_moe(384, experts, topk, 1)
+    with torch.device(device):
+        return SymmBuffer(None, experts, 384, topk, hidden, intermediate, limits[1], mma_type)  # type: ignore[arg-type]
+
+
+def run_moe(y: Tensor, l1: Any, l2: Any, buffer: Any, stats: Tensor | None = None) -> None:
+    (deep_gemm.fp8_fp4_mega_moe if isinstance(l1, tuple) else deep_gemm.bf16_mega_moe)(y, l1, l2, buffer, stats)
+
+
+def moe_weights(mma_type: str, experts: int, hidden: int, intermediate: int) -> Any:
+    l1 = torch.randn(experts, 2 * intermediate, hidden, device="cuda") / hidden**0.5
+    l2 = torch.randn(experts, hidden, intermediate, device="cuda")
+    if mma_type == "bf16xbf16":
+        return deep_gemm.transform_weights_for_mega_moe(l1.bfloat16(), l2.bfloat16())
+    pairs = []
+    for w in (l1, l2):
+        codes, sf = deep_gemm.per_token_cast_to_fp4(w.flatten(0, 1), True, 32, True)
+        pairs.append((codes.view(*w.shape[:2], -1), sf.view(*w.shape[:2], -1)))
+    return deep_gemm.transform_weights_for_mega_moe(*pairs)
+
+
+def fill_moe(buffer: Any, tokens: int, experts: int, topk: int) -> None:
+    x = torch.randn(tokens, buffer.hidden, device="cuda")
+    if buffer.x_sf is None:
+        buffer.x[:tokens] = x
+    else:
+        codes, buffer.x_sf[:tokens] = deep_gemm.per_token_cast_to_fp8(x, True, 32, True)
+        buffer.x.view(torch.uint8)[:tokens] = codes.view(torch.uint8)
+    buffer.topk_idx[:tokens] = torch.rand(tokens, experts, device="cuda").topk(topk, dim=1).indices
+    buffer.topk_idx[:tokens][torch.rand(tokens, topk, device="cuda") < 0.2] = -1
+    buffer.topk_weights[:tokens] = torch.rand(tokens, topk, device="cuda")
+
+
+@pytest.mark.parametrize("mma_type", ["fp8xfp4", "bf16xbf16"])
+@pytest.mark.parametrize("tokens, experts, topk, hidden, intermediate", [(3, 8, 2, 512, 256), (384, 6, 4, 1024, 640)])
+def test_mega_moe_is_that_of_the_cpu(mma_type: str, tokens: int, experts: int, topk: int, hidden: int, intermediate: int) -> None:
+    """The rows and their order are the same; a code of h may be the next one where its f32 value is another, so y is close."""
+    buffer, own = (moe_buffer(mma_type, device, experts, topk, hidden, intermediate) for device in ("cuda", "cpu"))
+    l1, l2 = moe_weights(mma_type, experts, hidden, intermediate)
+    fill_moe(buffer, tokens, experts, topk)
+    own.buffer.copy_(buffer.buffer)
+    y = torch.empty(tokens, hidden, device="cuda", dtype=torch.bfloat16)
+    y_cpu, stats, stats_cpu = y.cpu(), torch.ones(experts, device="cuda", dtype=torch.int32), torch.ones(experts, dtype=torch.int32)
+    run_moe(y, l1, l2, buffer, stats)
+    run_moe(y_cpu, on_cpu(l1), on_cpu(l2), own, stats_cpu)
+    assert torch.equal(stats.cpu(), stats_cpu)
+    rows = int(stats_cpu.sum()) - experts
+    assert torch.equal(buffer.l1_acts[:rows].cpu().view(torch.uint8), own.l1_acts[:rows].view(torch.uint8))
+    different = (buffer.l2_acts[:rows].cpu().view(torch.uint8) != own.l2_acts[:rows].view(torch.uint8)).double().mean()
+    assert different < 1e-2
+    assert relative_error(y.cpu(), y_cpu.double()) < 3e-3
+
+
+def test_mega_moe_quantises_with_the_bits_of_the_cpu() -> None:
+    """All that comes before is exact: small integers, and gates so large that silu(gate) is the gate."""
+    experts, topk, hidden, intermediate, tokens = 3, 2, 128, 256, 200
+    buffer, own = (moe_buffer("fp8xfp4", device, experts, topk, hidden, intermediate) for device in ("cuda", "cpu"))
+    (l1, l1_sf), l2 = moe_weights("fp8xfp4", experts, hidden, intermediate)
+    groups = l1.view(experts, -1, 2, 8, hidden // 2)  # gate, up
+    groups[:, :, 0].copy_(torch.tensor([0x22, 0x24, 0x42, 0x44], device="cuda", dtype=torch.int8)[torch.randint(4, groups[:, :, 0].shape, device="cuda")])
+    groups[:, :, 1].view(torch.uint8).random_()
+    l1_sf.fill_(0x7F7F7F7F)
+    fill_moe(buffer, tokens, experts, topk)
+    buffer.x[:tokens] = torch.randint(1, 4, (tokens, hidden), device="cuda").float()
+    buffer.x_sf[:tokens] = 0x7F7F7F7F
+    buffer.topk_weights[:tokens] = torch.randint(-6, 3, (tokens, topk), device="cuda").float().exp2()
+    own.buffer.copy_(buffer.buffer)
+    y = torch.empty(tokens, hidden, device="cuda", dtype=torch.bfloat16)
+    run_moe(y, (l1, l1_sf), l2, buffer)
+    run_moe(y.cpu(), on_cpu((l1, l1_sf)), on_cpu(l2), own)
+    rows = int((own.topk_idx[:tokens] >= 0).sum())
+    assert torch.equal(buffer.l2_acts[:rows].cpu().view(torch.uint8), own.l2_acts[:rows].view(torch.uint8))
+    assert torch.equal(buffer.l2_acts_sf[:rows].cpu(), own.l2_acts_sf[:rows])
+    assert bool(own.l2_acts[:rows].view(torch.uint8).any())
+
+
+@pytest.mark.parametrize("mma_type", ["fp8xfp4", "bf16xbf16"])
+def test_mega_moe_graphs_follow_the_routes(mma_type: str) -> None:
+    """Nothing waits, nothing is allocated, and one captured call serves any tokens: with the same bits as a call, 20 times over."""
+    experts, topk, hidden, intermediate, tokens = 7, 3, 256, 384, 150
+    buffer, (l1, l2) = moe_buffer(mma_type, "cuda", experts, topk, hidden, intermediate), moe_weights(mma_type, experts, hidden, intermediate)
+    y, stats = torch.empty(tokens, hidden, device="cuda", dtype=torch.bfloat16), torch.zeros(experts, device="cuda", dtype=torch.int32)
+    fill_moe(buffer, tokens, experts, topk)
+    run_moe(y, l1, l2, buffer, stats)
+    allocated = torch.cuda.memory_stats()["allocation.all.allocated"]
+    torch.cuda._sleep(400_000_000)  # cycles: a fifth of a second
+    run_moe(y, l1, l2, buffer, stats)
+    done = torch.cuda.Event()
+    done.record()
+    assert not done.query(), "the call waited for the device"
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == allocated
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run_moe(y, l1, l2, buffer, stats)
+    for used in (experts, 1):
+        fill_moe(buffer, tokens, experts, topk)
+        buffer.topk_idx.clamp_(max=used - 1)
+        stats.zero_()
+        graph.replay()
+        replayed = y.clone()
+        assert torch.equal(stats, torch.bincount(buffer.topk_idx[:tokens][buffer.topk_idx[:tokens] >= 0], minlength=experts).int())
+        for _ in range(20):
+            y.fill_(float("nan"))
+            run_moe(y, l1, l2, buffer)
+            assert torch.equal(y, replayed)
+
+
+def test_the_mega_moe_buffer_of_an_nccl_group_is_on_the_gpu() -> None:
+    if not torch.distributed.is_nccl_available():
+        pytest.skip("needs NCCL")
+    torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        group = torch.distributed.group.WORLD
+        assert deep_gemm.get_symm_buffer_for_mega_moe(group, 2, 5, 2, 128, 128).buffer.device.type == "cuda"
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_scales_whose_product_is_beyond_f32() -> None:

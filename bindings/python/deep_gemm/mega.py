@@ -5,7 +5,7 @@
     buffer.x[:n], buffer.x_sf[:n], buffer.topk_idx[:n], buffer.topk_weights[:n] = ...
     fp8_fp4_mega_moe(y, l1, l2, buffer)                          # y is [n, hidden]
 
-There are kernels for the CPU and one rank; a group of more ranks is refused with NotImplementedError.
+There are kernels for one rank, on the CPU and on CUDA; a group of more ranks is refused with NotImplementedError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class SymmBuffer:
     """The symmetric memory of one rank, with eight views of it as attributes.
 
     `x`, `x_sf`, `topk_idx` and `topk_weights` are for the caller to fill, one row per token; the others are workspace, and hold what the
-    last call left there. The buffer begins as zeros, on torch's default device. Without a group there is one rank.
+    last call left there. The buffer begins as zeros, on the current CUDA device for a group that communicates there (NCCL), otherwise on
+    torch's default device. Without a group there is one rank.
     """
 
     x: Tensor
@@ -96,7 +97,7 @@ class SymmBuffer:
             activation,
             num_ring_tokens,
         )
-        self.buffer = torch.zeros(num_bytes, dtype=torch.int8)
+        self.buffer = torch.zeros(num_bytes, dtype=torch.int8, device=_device_of(group))
         self.handle = SimpleNamespace(buffer_ptrs=[self.buffer.data_ptr()])
         views = _C._slice_symm_buffer_for_mega_moe(self.buffer, layout)  # pyright: ignore[reportPrivateUsage]
         self.x, x_sf, self.topk_idx, self.topk_weights, self.l1_acts, l1_acts_sf, self.l2_acts, l2_acts_sf = views
@@ -115,6 +116,12 @@ class SymmBuffer:
 
 def _num_ranks(group: ProcessGroup | None) -> int:
     return 1 if group is None else group.size()
+
+
+def _device_of(group: ProcessGroup | None) -> torch.device | None:
+    if group is None or "cuda" not in torch.distributed.get_backend_config(group):
+        return None
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def get_symm_buffer_for_mega_moe(

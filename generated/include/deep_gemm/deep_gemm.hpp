@@ -2499,6 +2499,9 @@ inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_m
  * zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
  * at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
  *
+ * On CUDA the experts of the tokens are read on the device, so nothing waits, and one captured CUDA graph serves any of them; there an index
+ * that is no expert counts as -1 instead of being an error.
+ *
  * Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
  * eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
  *
@@ -2518,7 +2521,7 @@ inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_m
  *   recipe                              each >= 1; (1, 1, 32)
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   fast_math                           allows approximate exp and division; changes nothing yet
  *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
@@ -2530,9 +2533,9 @@ inline std::tuple<int64_t, std::vector<int64_t>> get_symm_buffer_size_for_mega_m
  *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
  *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
  *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
- *     or experts
+ *     or experts, on the CPU
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline void fp8_fp4_mega_moe(const TensorRef &y, const TensorView &l1_weights, const TensorView &l1_weights_sf,
                              const TensorView &l2_weights, const TensorView &l2_weights_sf,
                              const std::optional<TensorRef> &cumulative_local_expert_recv_stats, const TensorRef &sym_buffer,
@@ -2566,7 +2569,7 @@ inline void fp8_fp4_mega_moe(const TensorRef &y, const TensorView &l1_weights, c
  *   num_topk                            1 .. 65536; experts per token
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   fast_math                           allows approximate exp and division; changes nothing yet
  *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
@@ -2577,9 +2580,9 @@ inline void fp8_fp4_mega_moe(const TensorRef &y, const TensorView &l1_weights, c
  *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
  *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
  *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
- *     or experts
+ *     or experts, on the CPU
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 inline void bf16_mega_moe(const TensorRef &y, const TensorView &l1_weights, const TensorView &l2_weights,
                           const std::optional<TensorRef> &cumulative_local_expert_recv_stats, const TensorRef &sym_buffer,
                           Ints sym_buffer_ptrs, int64_t rank_idx, int64_t num_max_tokens_per_rank, int64_t num_experts,

@@ -1750,6 +1750,9 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
  * zeros. h is quantised to FP8 as `per_token_cast_to_fp8` does it, with one UE8M0 scale per 32 columns. With `activation_clamp` c, gate is
  * at most c, and up is between -c and c. Each term is rounded to BF16, and their sum, in f32 and in the order of k, once more.
  *
+ * On CUDA the experts of the tokens are read on the device, so nothing waits, and one captured CUDA graph serves any of them; there an index
+ * that is no expert counts as -1 instead of being an error.
+ *
  * Weights are as `transform_weights_for_mega_moe` of the Python package returns them: the rows of gate and up interleaved in groups of
  * eight, scales packed, and each 128 rows of scales in the order 0, 32, 64, 96, 1, 33, ...
  *
@@ -1769,7 +1772,7 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
  *   recipe                              each >= 1; (1, 1, 32)
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   fast_math                           allows approximate exp and division; changes nothing yet
  *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
@@ -1781,9 +1784,9 @@ DG_API DG_MUST_USE dg_status dg_get_symm_buffer_size_for_mega_moe(dg_context *ct
  *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
  *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
  *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
- *     or experts
+ *     or experts, on the CPU
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, const dg_tensor *l1_weights,
                                                  const dg_tensor *l1_weights_sf, const dg_tensor *l2_weights,
                                                  const dg_tensor *l2_weights_sf, dg_tensor *cumulative_local_expert_recv_stats,
@@ -1811,7 +1814,7 @@ DG_API DG_MUST_USE dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, 
  *   num_topk                            1 .. 65536; experts per token
  *   activation                          "swiglu"; between the two layers
  *   activation_clamp                    >= 0; gate is cut from above, up from both sides
- *   fast_math                           allows approximate exp and division; changes nothing on the CPU
+ *   fast_math                           allows approximate exp and division; changes nothing yet
  *   num_ring_tokens                     0 .. 2147483647; as in get_symm_buffer_size_for_mega_moe
  *
  * DG_ERR_INVALID_ARGUMENT also when one of these does not hold:
@@ -1822,9 +1825,9 @@ DG_API DG_MUST_USE dg_status dg_fp8_fp4_mega_moe(dg_context *ctx, dg_tensor *y, 
  *   - num_max_tokens_per_rank: it is a multiple of get_token_alignment_for_mega_moe()
  *   - num_ring_tokens: it is a multiple of get_token_alignment_for_mega_moe() within get_ring_limit_for_mega_moe()
  *   - sym_buffer: it has at least the bytes that get_symm_buffer_size_for_mega_moe asks for, aligned to 16; topk_idx in it has -1
- *     or experts
+ *     or experts, on the CPU
  *
- * Backends: ref avx2 avx512 amx. */
+ * Backends: ref avx2 avx512 amx sm80. */
 DG_API DG_MUST_USE dg_status dg_bf16_mega_moe(dg_context *ctx, dg_tensor *y, const dg_tensor *l1_weights,
                                               const dg_tensor *l2_weights, dg_tensor *cumulative_local_expert_recv_stats,
                                               dg_tensor *sym_buffer, dg_ints sym_buffer_ptrs, int64_t rank_idx,
