@@ -2,9 +2,9 @@
  *
  * One block computes one tile of d at a time. It moves tiles of 128 bytes of k through a ring of shared memory, and its warps
  * multiply them with mma.sync.m16n8k16 (bf16, or f16 after decoding 8-bit codes in registers), with f32 accumulators. In flight: all
- * stages of the ring but one. FP4 operands are widened to e4m3 on their way into shared memory, which is exact.
+ * stages of the ring but one. FP4 operands are widened to e4m3 in shared memory, which is exact.
  *
- * An operand with k contiguous and 16-byte aligned rows comes by cp.async; any other is gathered element by element, into the same
+ * An operand with k contiguous and aligned rows comes by cp.async; any other is gathered element by element, into the same
  * layout. Scales travel with the tile that they belong to; when their block of k ends, its partial sums are multiplied by sfa and by
  * sfb and added to the sums. So no chain of additions in the tensor cores, which truncate, is longer than 128 (of bf16: 64). Every
  * element of d is summed by one warp in a fixed order: the same arguments give the same bits.
@@ -73,7 +73,7 @@ struct shape {
 /* How an operand gets into shared memory. */
 enum loader {
     load_copy,      /* k contiguous, rows 16-byte aligned: cp.async */
-    load_widen_fp4, /* FP4, k contiguous, rows 8-byte aligned */
+    load_fp4,       /* FP4, k contiguous, rows 8-byte aligned: cp.async, then widened in place */
     load_gather_k,  /* anything; lanes run along k */
     load_gather_mn  /* anything; lanes run along mn */
 };
@@ -107,6 +107,12 @@ __device__ __forceinline__ uint32_t shared_address(const void *pointer)
 __device__ __forceinline__ void copy_chunk(uint32_t target, const void *source, bool is_valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(is_valid ? 16 : 0) : "memory");
+}
+
+/* 8 bytes, in the same way. */
+__device__ __forceinline__ void copy_half_chunk(uint32_t target, const void *source, bool is_valid)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(target), "l"(source), "r"(is_valid ? 8 : 0) : "memory");
 }
 
 /* 16 bytes that are valid. */
@@ -174,6 +180,11 @@ __device__ __forceinline__ uint32_t *scales_of(unsigned char *stage)
 
 /* ---- loading ------------------------------------------------------------------------------------------------- */
 
+__host__ __device__ __forceinline__ bool is_copied(const struct side &side)
+{
+    return side.loader == load_copy || side.loader == load_fp4;
+}
+
 /* A tile of one operand: `rows` rows from row0 on, k from k0 to k_end; what lies outside is filled with 0. */
 struct tile {
     int64_t row0;
@@ -182,33 +193,52 @@ struct tile {
     int valid_rows; /* at most rows, at least 1 */
 };
 
-/* What a thread needs to copy its chunk of every copy_rows'th row, tile after tile along k. */
+/* What a thread needs to copy its chunk of every copy_rows'th row, tile after tile along k. FP4 codes come as half a chunk, which the same
+ * thread widens when it has arrived. */
 template <class Config, int tile_rows>
 struct copier {
     const char *source; /* of this thread's chunk in its first row, in the next tile */
     int offset;         /* of that chunk in shared memory */
     int rows;           /* that are valid, counted from its first row */
 
+    static __device__ __forceinline__ bool has_fp4(const struct side &side)
+    {
+        return !Config::is_bf16 && side.loader == load_fp4;
+    }
+
     __device__ __forceinline__ copier(const struct side &side, int64_t row0)
     {
         int row = static_cast<int>(threadIdx.x) / row_chunks, chunk = static_cast<int>(threadIdx.x) % row_chunks;
-        source = static_cast<const char *>(side.operand.data) +
-                 (row0 + row) * side.operand.stride_mn * shape<Config>::element_bytes + chunk * chunk_bytes;
+        int64_t begin = (row0 + row) * side.operand.stride_mn * shape<Config>::element_bytes + chunk * chunk_bytes;
+        source = static_cast<const char *>(side.operand.data) + (has_fp4(side) ? begin / 2 : begin);
         offset = chunk_offset(row, chunk);
         rows = static_cast<int>(min(side.rows - row0, static_cast<int64_t>(tile_rows))) - row;
     }
 
+    __device__ __forceinline__ void step(const struct side &side)
+    {
+        source += has_fp4(side) ? row_bytes / 2 : row_bytes;
+    }
+
     /* A tile that lies inside of the operand. Most do, and what a block does between two stages costs as much as the tensor cores do. */
-    __device__ __forceinline__ void copy_whole(int64_t copy_step_bytes, unsigned char *target)
+    __device__ __forceinline__ void copy_whole(const struct side &side, unsigned char *target)
     {
         const char *from = source;
         uint32_t address = shared_address(target) + offset;
+        if (has_fp4(side)) {
 #pragma unroll
-        for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
-            copy_valid_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from);
-            from += copy_step_bytes;
+            for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
+                copy_half_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from, true);
+                from += side.copy_step_bytes;
+            }
+        } else {
+#pragma unroll
+            for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
+                copy_valid_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from);
+                from += side.copy_step_bytes;
+            }
         }
-        source += row_bytes;
+        step(side);
     }
 
     /* valid_bytes: of each row of the tile, the others are filled with 0. */
@@ -223,59 +253,52 @@ struct copier {
 #pragma unroll
             for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
                 bool is_valid = left > 0 && pass * shape<Config>::copy_rows < rows;
-                copy_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from, is_valid);
+                if (has_fp4(side)) {
+                    copy_half_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from, is_valid);
+                } else {
+                    copy_chunk(address + pass * shape<Config>::copy_rows * row_bytes, from, is_valid);
+                }
                 from += side.copy_step_bytes;
             }
         }
-        source += row_bytes;
+        step(side);
     }
 
     /* The chunk in which k ends: nothing beyond is read. */
     __device__ __forceinline__ void copy_end(const struct side &side, int left, unsigned char *target)
     {
         const char *from = source;
+        const int bytes = has_fp4(side) ? (left + 1) / 2 : left;
 #pragma unroll 1
         for (int row = 0; row < tile_rows; row += shape<Config>::copy_rows) {
             unsigned char *to = target + offset + row * row_bytes;
             *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
 #pragma unroll 1
-            for (int e = 0; e < left && row < rows; ++e) {
+            for (int e = 0; e < bytes && row < rows; ++e) {
                 to[e] = static_cast<unsigned char>(from[e]);
+            }
+            if (has_fp4(side) && left % 2 != 0) {
+                to[bytes - 1] &= 0xf; /* the other code of the pair is beyond k */
             }
             from += side.copy_step_bytes;
         }
     }
-};
 
-/* FP4 rows of which 8 bytes make a chunk of e4m3. */
-template <class Config>
-__device__ __forceinline__ void widen_tile(const struct side &side, const struct tile &tile, unsigned char *target)
-{
-    for (int i = static_cast<int>(threadIdx.x); i < tile.rows * row_chunks; i += shape<Config>::threads) {
-        int row = i / row_chunks, chunk = i % row_chunks;
-        int64_t k = tile.k0 + chunk * chunk_bytes;
-        uint2 codes = make_uint2(0, 0);
-        if (row < tile.valid_rows && k < tile.k_end) {
-            const char *source = static_cast<const char *>(side.operand.data) + ((tile.row0 + row) * side.operand.stride_mn + k) / 2;
-            int64_t left = tile.k_end - k;
-            if (left >= chunk_bytes) {
-                codes = *reinterpret_cast<const uint2 *>(source);
-            } else { /* the end of a row: nothing beyond it is read */
-#pragma unroll 1
-                for (int e = 0; e < left; ++e) {
-                    uint32_t code = (static_cast<uint32_t>(static_cast<unsigned char>(source[e / 2])) >> (4 * (e % 2))) & 0xfu;
-                    if (e < 8) {
-                        codes.x |= code << (4 * e);
-                    } else {
-                        codes.y |= code << (4 * (e - 8));
-                    }
-                }
-            }
+    /* FP4 codes of a stage to e4m3, each thread those that it has copied. */
+    __device__ __forceinline__ void widen(const struct side &side, unsigned char *stage) const
+    {
+        if (!has_fp4(side)) {
+            return;
         }
-        *reinterpret_cast<uint4 *>(target + chunk_offset(row, chunk)) = make_uint4(
-            widen_e2m1(codes.x & 0xffffu), widen_e2m1(codes.x >> 16), widen_e2m1(codes.y & 0xffffu), widen_e2m1(codes.y >> 16));
+#pragma unroll
+        for (int pass = 0; pass < tile_rows / shape<Config>::copy_rows; ++pass) {
+            unsigned char *chunk = stage + offset + pass * shape<Config>::copy_rows * row_bytes;
+            const uint2 codes = *reinterpret_cast<const uint2 *>(chunk);
+            *reinterpret_cast<uint4 *>(chunk) = make_uint4(widen_e2m1(codes.x & 0xffffu), widen_e2m1(codes.x >> 16),
+                                                           widen_e2m1(codes.y & 0xffffu), widen_e2m1(codes.y >> 16));
+        }
     }
-}
+};
 
 /* One element as it lies in shared memory; index counts elements from data. */
 template <class Config>
@@ -375,7 +398,7 @@ __device__ __forceinline__ void load_by_elements(const struct problem &p, int64_
 #pragma unroll 1
     for (int which = 0; which < 2; ++which) {
         const struct side &side = p.side[which];
-        if (side.loader == load_copy) {
+        if (is_copied(side)) {
             continue;
         }
         struct tile tile;
@@ -384,12 +407,7 @@ __device__ __forceinline__ void load_by_elements(const struct problem &p, int64_
         tile.k_end = k_end;
         tile.rows = which ? Config::tile_n : Config::tile_m;
         tile.valid_rows = static_cast<int>(min(side.rows - tile.row0, static_cast<int64_t>(tile.rows)));
-        unsigned char *target = stage + (which ? shape<Config>::operand_a_bytes : 0);
-        if (!Config::is_bf16 && side.loader == load_widen_fp4) {
-            widen_tile<Config>(side, tile, target);
-        } else {
-            gather_tile<Config>(side, tile, target);
-        }
+        gather_tile<Config>(side, tile, stage + (which ? shape<Config>::operand_a_bytes : 0));
     }
 }
 
@@ -664,8 +682,8 @@ __device__ __forceinline__ void compute_tile(const struct problem &p, int64_t m0
     copier<Config, Config::tile_n> copier_b(p.side[1], n0);
     scale_copier<Config> scales(p, m0, n0, Store::order_b); /* unused for bf16 */
 
-    const bool has_whole_rows = p.side[0].loader == load_copy && p.side[1].loader == load_copy &&
-                                m0 + Config::tile_m <= p.side[0].rows && n0 + Config::tile_n <= p.side[1].rows;
+    const bool has_whole_rows = is_copied(p.side[0]) && is_copied(p.side[1]) && m0 + Config::tile_m <= p.side[0].rows &&
+                                n0 + Config::tile_n <= p.side[1].rows;
 
     /* One loop, so that the loaders stand in the code once: its first rounds, while the ring fills, only load. */
     int64_t k = 0, k_load = 0; /* the first elements not yet multiplied, not yet being loaded */
@@ -673,24 +691,26 @@ __device__ __forceinline__ void compute_tile(const struct problem &p, int64_t m0
     while (k < p.k) {
         if (rounds_to_fill == 0) {
             wait_for_copies<Config::max_stages - 2>(p.stages - 2);
+            copier_a.widen(p.side[0], ring + stage * stage_bytes);
+            copier_b.widen(p.side[1], ring + stage * stage_bytes + shape<Config>::operand_a_bytes);
             __syncthreads(); /* every thread's part of this stage has arrived, and the stage loaded next has been read */
         }
         if (k_load < p.k) {
             int64_t k_end = k_load + shape<Config>::row_elements;
             unsigned char *target = ring + load_stage * stage_bytes;
             if (has_whole_rows && k_end <= p.k) {
-                copier_a.copy_whole(p.side[0].copy_step_bytes, target);
-                copier_b.copy_whole(p.side[1].copy_step_bytes, target + shape<Config>::operand_a_bytes);
+                copier_a.copy_whole(p.side[0], target);
+                copier_b.copy_whole(p.side[1], target + shape<Config>::operand_a_bytes);
             } else {
                 k_end = end_of_tile<Config>(p, k_load);
                 int valid_bytes = static_cast<int>(k_end - k_load) * shape<Config>::element_bytes;
-                if (p.side[0].loader == load_copy) {
+                if (is_copied(p.side[0])) {
                     copier_a.copy(p.side[0], valid_bytes, target);
                 }
-                if (p.side[1].loader == load_copy) {
+                if (is_copied(p.side[1])) {
                     copier_b.copy(p.side[1], valid_bytes, target + shape<Config>::operand_a_bytes);
                 }
-                if (p.side[0].loader != load_copy || p.side[1].loader != load_copy) {
+                if (!is_copied(p.side[0]) || !is_copied(p.side[1])) {
                     load_by_elements<Config>(p, m0, n0, k_load, k_end, target);
                 }
             }
@@ -754,7 +774,7 @@ inline enum loader choose_loader(const struct dg_gemm_operand &operand, int64_t 
     const bool is_fp4 = operand.type == DG_GEMM_F4E2M1;
     if (is_multiple(operand.data, is_fp4 ? chunk_bytes / 2 : chunk_bytes) && operand.stride_mn % chunk_elements == 0 &&
         group_step % chunk_elements == 0) {
-        return is_fp4 ? load_widen_fp4 : load_copy;
+        return is_fp4 ? load_fp4 : load_copy;
     }
     return load_gather_k;
 }
@@ -810,7 +830,7 @@ inline struct problem make_problem(const struct dg_gemm_args *args)
         p.scales_per_row = 1;
         /* Tiles begin anywhere, so no row of a tile is aligned. */
         for (int which = 0; which < 2; ++which) {
-            if (p.side[which].loader == load_copy || p.side[which].loader == load_widen_fp4) {
+            if (is_copied(p.side[which])) {
                 p.side[which].loader = load_gather_k;
             }
         }
@@ -842,7 +862,8 @@ void prepare(struct problem *p, const struct dg_cuda_device *device, int extra_b
     int per_block = min(device->shared_per_block_bytes, device->shared_per_sm_bytes / Config::blocks_per_sm - reserved_bytes);
     p->stages = max(2, min(Config::max_stages, (per_block - extra_bytes) / shape<Config>::stage_bytes));
     for (int which = 0; which < 2; ++which) {
-        p->side[which].copy_step_bytes = shape<Config>::copy_rows * p->side[which].operand.stride_mn * shape<Config>::element_bytes;
+        const int64_t pass_bytes = shape<Config>::copy_rows * p->side[which].operand.stride_mn * shape<Config>::element_bytes;
+        p->side[which].copy_step_bytes = p->side[which].loader == load_fp4 ? pass_bytes / 2 : pass_bytes;
     }
 }
 
