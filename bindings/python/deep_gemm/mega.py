@@ -119,7 +119,7 @@ def _num_ranks(group: ProcessGroup | None) -> int:
 
 
 def _device_of(group: ProcessGroup | None) -> torch.device | None:
-    if group is None or "cuda" not in torch.distributed.get_backend_config(group):
+    if group is None or not torch.cuda.is_available() or "cuda" not in torch.distributed.get_backend_config(group):
         return None
     return torch.device("cuda", torch.cuda.current_device())
 
