@@ -63,8 +63,8 @@ MEGA_MOE = {
     "num_max_tokens_per_rank": 384,
     "recipe": [1, 1, 32],
     "num_ring_tokens": 384,
-    "num_bytes": 400_000,
-    "sym_buffer": [1] * 40_000 + [0] * 360_000,  # some of x; everything goes to expert 0
+    "num_bytes": 410_000,
+    "sym_buffer": [1] * 40_000 + [0] * 370_000,  # some of x; everything goes to expert 0
     "cumulative_local_expert_recv_stats": [0],
 }
 CHOICES: dict[str, dict[str, Any]] = {
