@@ -62,13 +62,14 @@ class _Formatter:
     def between(self, text: str) -> None:
         """Blank rows and comments: one blank row for several. text has no newline at its end."""
         is_first = True
-        for row in text.split("\n") if text else ():
+        for row in text.split("\n"):
             if not row.strip():
                 self.blank()
                 continue
             if is_first and self.last == "operator":
                 self.blank()
-            self.rows.append(_comment(row.strip()))
+            comment = _comment(row.strip())
+            self.rows.append(f"# {comment[1:]}" if comment.startswith("##") else comment)  # `##` in column 1 is documentation
             is_first = False
 
     def separate(self, line: Line) -> None:
@@ -98,6 +99,8 @@ class _Rows:
             text = " ".join([first.removeprefix(" ").rstrip(), *(part.strip() for part in more)]).rstrip()
             return [f"## {text}" if text else "##"]
         is_prose = line.kind in _PROSE or line.kind == "directive" and line.name is not None and line.name.text in _PROSE_DIRECTIVES
+        if line.kind == "operator":
+            rows = [*(_without_backslash(row) for row in rows[:-1]), rows[-1]]
         parts = [_split_prose(row) if is_prose else _split_code(row) for row in rows]
         if any(comment for _, comment in parts[:-1]):
             return self.kept(parts, is_prose)
@@ -147,6 +150,11 @@ class _Rows:
         row, kind = row.rstrip(), self.line.kind
         is_long = len(row) > WIDTH and kind in ("contract", "result")
         return [part for row in (_alternatives(row) if is_long else [row]) for part in _broken(row, kind)]
+
+
+def _without_backslash(row: str) -> str:
+    """torch takes a backslash at the end of a row for a blank; here the row goes on anyhow."""
+    return row if _split_code(row)[1] else row.removesuffix("\\")
 
 
 # ---- comments ------------------------------------------------------------------------------------------------

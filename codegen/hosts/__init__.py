@@ -37,6 +37,12 @@ class Difference:
     text: str
 
 
+def trading_places(old: list[str], new: list[str]) -> str:
+    """Which of the names stand elsewhere: a caller who gives them by position gives one for another, and no type need tell."""
+    places = [(was, now) for was, now in zip(old, new) if was != now and (was in new or now in old)]
+    return ", ".join(f"`{now}` stands where `{was}` stood" for was, now in places)
+
+
 def no_differences(edit: Edit) -> Iterable[Difference]:
     return ()
 

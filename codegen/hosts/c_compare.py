@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..model import Library, Operator
 from ..record import record
-from . import Difference, Edit
+from . import Difference, Edit, trading_places
 from .c import initialiser, option_member, parameter, result_parameters
 from .c_expr import known
 
@@ -71,6 +71,8 @@ def _parameters(old: Signature, new: Signature) -> Iterator[Difference]:
         for (was, name), now in zip(old.parameters, new_types):
             if was.startswith("const ") and not now.startswith("const "):
                 yield Difference("C source", True, f"`{name}` is no longer const: a caller with a const pointer does not compile")
+        if moved := trading_places([name for _, name in old.parameters], [name for _, name in new.parameters]):
+            yield from _both(f"`{old.name}` compiles as before, and takes one for another: {moved}")
     if bool(old.members) != bool(new.members):
         word = "has an options parameter now" if new.members else "has no options parameter any more"
         yield from _both(f"`{old.name}` {word}")
@@ -86,7 +88,8 @@ def _options(old: Signature, new: Signature) -> Iterator[Difference]:
     if not old.members or not new.members:
         return
     old_types, new_types = [t for t, _ in old.members], [t for t, _ in new.members]
-    if old_types != new_types[: len(old_types)]:
+    moved = trading_places([name for _, name in old.members], [name for _, name in new.members])
+    if moved or old_types != new_types[: len(old_types)]:
         yield Difference("C ABI", True, f"the members of `{old.name}_options` move: compiled programs set the wrong ones")
     elif len(new.members) > len(old.members):
         yield Difference("C ABI", False, f"`{old.name}_options` grows at its end")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..model import Library, Operator
 from ..record import record
-from . import Difference, Edit
+from . import Difference, Edit, trading_places
 from .cpp import function, option_type
 
 LAYER = "C++ source"
@@ -17,7 +17,7 @@ class Signature:
     """A function and its options struct, as far as callers depend on them."""
 
     name: str
-    parameters: tuple[str, ...]  # their types, options and context left out
+    parameters: tuple[tuple[str, str], ...]  # type and name, options and context left out
     members: tuple[tuple[str, str], ...]  # of the options struct: type and name
     returns: str
 
@@ -26,7 +26,7 @@ def signature(library: Library, op: Operator) -> Signature:
     p = library.prefix
     return Signature(
         name=f"{library.namespace}::{op.symbol}",
-        parameters=tuple(option_type(p, a) for a in op.schema.args if a.default is None),
+        parameters=tuple((option_type(p, a), a.name) for a in op.schema.args if a.default is None),
         members=tuple((option_type(p, a), a.name) for a in op.schema.args if a.default is not None),
         returns=function(p, op).return_type,
     )
@@ -41,9 +41,12 @@ def differences(edit: Edit) -> Iterator[Difference]:
     if old.name != new.name:
         yield Difference(LAYER, True, f"`{old.name}` is called `{new.name}`")
         return
-    if len(old.parameters) != len(new.parameters) or not all(map(takes, old.parameters, new.parameters)):
-        was, now = ", ".join(old.parameters) or "nothing", ", ".join(new.parameters) or "nothing"
+    old_types, new_types = [t for t, _ in old.parameters], [t for t, _ in new.parameters]
+    if len(old_types) != len(new_types) or not all(map(takes, old_types, new_types)):
+        was, now = ", ".join(old_types) or "nothing", ", ".join(new_types) or "nothing"
         yield Difference(LAYER, True, f"`{old.name}` takes {now}, it took {was}")
+    elif moved := trading_places([name for _, name in old.parameters], [name for _, name in new.parameters]):
+        yield Difference(LAYER, True, f"`{old.name}` compiles as before, and takes one for another: {moved}")
     if old.returns != new.returns:
         yield Difference(LAYER, True, f"`{old.name}` returns {new.returns}, it returned {old.returns}")
     yield from _options(old, new)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ..model import TENSOR, Argument, List, Optional, Schema, Type
 from ..printing import format_type
-from . import Difference, Edit
+from . import Difference, Edit, trading_places
 
 LAYER = "torch C++"
 
@@ -27,6 +27,8 @@ def differences(edit: Edit) -> Iterator[Difference]:
     was, now = cpp_signature(old), cpp_signature(new)
     if was != now:
         yield Difference(LAYER, True, f"typed handles are of `{now}`, they were of `{was}`")
+    elif moved := trading_places([a.name for a in old.args], [a.name for a in new.args]):
+        yield Difference(LAYER, True, f"typed handles compile as before, and take one for another: {moved}")
 
 
 def cpp_signature(schema: Schema) -> str:

@@ -23,6 +23,34 @@ static void mark_cut(char *text, size_t size)
     memcpy(text + end, mark, sizeof(mark));
 }
 
+/* The bytes of the UTF-8 sequence that text begins with; 0: it begins with none. Overlong forms, surrogates and what lies beyond
+ * U+10FFFF are none. */
+static size_t sequence_length(const unsigned char *text)
+{
+    const unsigned char first = text[0];
+    const size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < length; i++) {
+        const unsigned char least = i > 1 ? 0x80 : first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+        const unsigned char greatest = i > 1 ? 0xbf : first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+        if (text[i] < least || text[i] > greatest) { /* the terminator, too */
+            return 0;
+        }
+    }
+    return length;
+}
+
+/* Callers read UTF-8, whatever bytes a string argument or an environment variable had, or where a message cut them. */
+static void replace_invalid(char *text)
+{
+    while (*text != '\0') {
+        const size_t length = sequence_length((const unsigned char *)text);
+        if (length == 0) {
+            *text = '?';
+        }
+        text += length == 0 ? 1 : length;
+    }
+}
+
 static void set_text(const char *op, const char *format, va_list values)
 {
     /* Formatted aside first: a value may be the text of dg_last_error() itself. */
@@ -36,6 +64,7 @@ static void set_text(const char *op, const char *format, va_list values)
     if (len >= 0 && (size_t)len >= sizeof(text) - used) {
         mark_cut(text, sizeof(text));
     }
+    replace_invalid(text);
     memcpy(error_text, text, strlen(text) + 1);
 }
 

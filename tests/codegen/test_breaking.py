@@ -323,3 +323,14 @@ def test_installed(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     said = capsys.readouterr().out
     assert "edit: argument `b` renamed to `c`" in said
     assert said.splitlines()[-1] == "1 difference, major: 0.3.0 -> 0.4.0; the file has 0.4.0, which is enough"
+
+
+def test_arguments_of_one_type_that_trade_places() -> None:
+    """Nothing but the program's results tells: each host that takes arguments by position says so."""
+    old = HEADER + "x: f32 [n]\nz: f32 [n]\ny: like x, out\na: any\nb: any\nf(Tensor x, Tensor z, Tensor(y!) y, int a=1, int b=1) -> ()\n"
+    new = old.replace("f(Tensor x, Tensor z", "f(Tensor z, Tensor x")
+    taken = "one for another: `z` stands where `x` stood, `x` stands where `z` stood"
+    assert taken in "".join(texts("C ABI", new, old)) and taken in "".join(texts("C source", new, old))
+    assert taken in "".join(texts("C++ source", new, old)) and taken in "".join(texts("torch C++", new, old))
+    options = old.replace("int a=1, int b=1", "int b=1, int a=1")
+    assert texts("C ABI", options, old) == ["the members of `l_f_options` move: compiled programs set the wrong ones"]

@@ -150,6 +150,27 @@ def test_any_layout_has_one_form(seed: int) -> None:
         assert parse_file("f", once)[0] == before
 
 
+ONE = "namespace lib\nprefix l\nversion 1.2.0\n\n## y = x.\nx: f32 [n]\ny: like x, out\nf(Tensor x, Tensor(y!) y) -> ()\n"
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n\n", " \n", " \n\t\n"])
+def test_blank_rows_between_contracts(blank: str) -> None:
+    """One for several, whatever they consist of, and it stays."""
+    once = format_file("f", ONE.replace("y: like", f"{blank}y: like").encode()).decode()
+    assert once == ONE.replace("y: like", "\ny: like")
+    assert format_file("f", once.encode()).decode() == once
+
+
+def test_an_indented_comment_does_not_become_documentation() -> None:
+    once = format_file("f", ONE.replace("\nx: f32", "\n\n  ## not documentation\nx: f32").encode()).decode()
+    assert once == ONE.replace("\nx: f32", "\n\n# # not documentation\nx: f32")
+
+
+def test_a_backslash_at_the_end_of_a_row() -> None:
+    """As C++ programs have it, from where a schema may be pasted. The row goes on without it."""
+    assert format_file("f", ONE.replace("x, Tensor", "x, \\\n  Tensor").encode()).decode() == ONE
+
+
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ops.schema"
     path.write_text(TIDY.replace("r: each >= 1", "r: each>=1"), "utf-8")

@@ -272,6 +272,27 @@ static void check_long_text(void)
     CHECK_INT(dg_last_error_copy(NULL, 0), (int64_t)strlen(dg_last_error()));
 }
 
+/* Whatever bytes a value has, the text is UTF-8. */
+static void check_invalid_text(void)
+{
+    static const char *const texts[][2] = {
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"}, /* of two, three and four bytes */
+        {"a\xff", "a?"},
+        {"\xc3", "?"},                         /* cut */
+        {"\xf0\x9f\x98 b", "??? b"},           /* cut */
+        {"\xc0\xaf \xe0\x80\xaf", "?? ???"},  /* overlong */
+        {"\xed\xa0\x80", "???"},               /* a surrogate */
+        {"\xf4\x90\x80\x80 \xf5", "???? ?"},  /* beyond U+10FFFF */
+    };
+    struct dg_checker chk = dg_checker_begin("x", NULL);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char expected[64] = "x: ";
+        strcat(expected, texts[i][1]);
+        dg_check_fail(&chk, DG_ERR_INVALID_ARGUMENT, "%s", texts[i][0]);
+        CHECK_TEXT(dg_last_error(), expected);
+    }
+}
+
 static void check_specs(void)
 {
     struct dg_checker chk = dg_checker_begin("op", NULL);
@@ -361,6 +382,7 @@ int main(void)
     check_overlap();
     check_values();
     check_long_text();
+    check_invalid_text();
     check_specs();
     check_options();
     check_devices();
